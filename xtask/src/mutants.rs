@@ -25,6 +25,7 @@ mod scripts;
 mod sorted_sets;
 mod streams;
 mod table;
+mod tracking;
 mod values;
 
 /// A guard and its checks. One of them must notice the absence of the guard.
@@ -70,6 +71,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
     rows.chain(gates::MUTANTS)
         .chain(values::MUTANTS)
         .chain(pubsub::MUTANTS)
+        .chain(tracking::MUTANTS)
         .chain(scripts::MUTANTS)
         .chain(sorted_sets::MUTANTS)
         .chain(streams::MUTANTS)

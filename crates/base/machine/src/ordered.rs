@@ -72,6 +72,10 @@ impl<T: Table> Table for Ordered<T> {
         self.table.owns(key)
     }
 
+    fn set_writer(&mut self, origin: u64) {
+        self.table.set_writer(origin);
+    }
+
     fn find(&self, key: &[u8]) -> Option<T::Handle> {
         self.table.find(key)
     }

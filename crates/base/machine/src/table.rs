@@ -175,6 +175,11 @@ pub trait Table {
         let handle = self.find(key)?;
         Some(self.lock(handle))
     }
+    /// The changes that follow are made for this origin, or with 0 for nobody in particular: who watches
+    /// keys is told.
+    fn set_writer(&mut self, origin: u64) {
+        let _ = origin;
+    }
     /// Has the records of keys that are about to be used fetched from memory, several at a time:
     /// one after the other, each would have to be waited for. Changes nothing.
     fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {

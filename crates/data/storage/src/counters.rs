@@ -1,6 +1,9 @@
 //! The contents of a store, counted exactly.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+
+use quorate_machine::ValueKind;
 
 use crate::sync::{Count, Ordering};
 use crate::watches::Watches;
@@ -53,8 +56,10 @@ pub(crate) struct Counters {
     with_value: Count,
     with_expiry: Count,
     bytes: Count,
-    /// How many keys of the store are watched, the same number for each lane.
+    /// How many keys and prefixes of the store are watched, the same number for each lane.
     pub(crate) watched: Count,
+    /// For whom the lane makes changes at the moment; 0 for nobody in particular.
+    pub(crate) writer: Count,
     /// Those keys.
     pub(crate) watches: Arc<Watches>,
 }
@@ -77,6 +82,13 @@ impl Counters {
     #[inline]
     pub(crate) fn is_any_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed) != 0
+    }
+
+    /// A watched value may have changed. The caller holds its record's lock.
+    #[cold]
+    pub(crate) fn note(&self, hash: u64, key: &[u8], kind: Option<ValueKind>) {
+        let writer = NonZeroU64::new(self.writer.load(Ordering::Relaxed));
+        self.watches.note(hash, key, kind, writer);
     }
 
     pub(crate) fn add(&self, weight: Weight) {

@@ -1,6 +1,7 @@
 //! A lane's view of records that all lanes write.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -70,6 +71,10 @@ impl<M: Meta> Table for SharedTable<M> {
     type Object = NoObject;
     type Handle = SharedHandle;
     type Record<'a> = LockedRecord<'a, M>;
+
+    fn set_writer(&mut self, origin: u64) {
+        self.0.store.set_writer(self.0.lane, NonZeroU64::new(origin));
+    }
 
     fn find(&self, key: &[u8]) -> Option<SharedHandle> {
         let hash = hash_key(key);

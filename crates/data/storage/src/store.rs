@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quorate_machine::{Meta, PLACES};
@@ -15,9 +16,9 @@ use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
 use crate::shared_table::SharedTable;
 use crate::snapshot::Snapshot;
-use crate::sync::Ordering;
+use crate::sync::{Count, Ordering};
 use crate::table::LaneTable;
-use crate::watches::{Changed, Watches};
+use crate::watches::{Changes, Watches};
 
 /// Is told a key, its record, and what the record's lock protects.
 pub type VisitLocked<'a, M> = dyn FnMut(&[u8], Snapshot<M>, &<M as Meta>::LockedState) + 'a;
@@ -291,9 +292,7 @@ impl<M: Meta> Store<M> {
     pub fn watch(&self, key: &[u8]) {
         let hash = hash_key(key);
         self.watches().add(hash, key);
-        for counters in &self.counters {
-            counters.watched.fetch_add(1, Ordering::Relaxed);
-        }
+        self.count_watched(|watched| watched.fetch_add(1, Ordering::Relaxed));
         let pinned = self.pin();
         // A lane that inserts or locks the record later finds the key watched.
         drop(self.shard_of(hash).lock());
@@ -309,10 +308,46 @@ impl<M: Meta> Store<M> {
     /// # Panics
     /// If there was none.
     pub fn unwatch(&self, key: &[u8]) {
-        for counters in &self.counters {
-            counters.watched.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.count_watched(|watched| watched.fetch_sub(1, Ordering::Relaxed));
         self.watches().remove(hash_key(key), key);
+    }
+
+    /// The changes of all keys that begin so are listed for [`Store::take_changes`], of more than
+    /// [`crate::LISTED_MAX`] only that there are. Ends with as many calls of
+    /// [`Store::unwatch_prefix`].
+    ///
+    /// A thread that writes learns of it with whatever this one says to it next: what it lists is
+    /// complete from then on.
+    pub fn watch_prefix(&self, prefix: &[u8]) {
+        self.watches().add_prefix(prefix);
+        self.count_watched(|watched| watched.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// Ends one [`Store::watch_prefix`].
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn unwatch_prefix(&self, prefix: &[u8]) {
+        self.count_watched(|watched| watched.fetch_sub(1, Ordering::Relaxed));
+        self.watches().remove_prefix(prefix);
+    }
+
+    fn count_watched(&self, count: impl Fn(&Count) -> u64) {
+        for counters in &self.counters {
+            count(&counters.watched);
+        }
+    }
+
+    /// Whether changes of some keys are to be listed.
+    #[inline]
+    pub fn is_any_watched(&self, lane: u16) -> bool {
+        self.counters(lane).is_any_watched()
+    }
+
+    /// The changes that this lane makes from now on are for this client, or for nobody in particular.
+    pub fn set_writer(&self, lane: u16, writer: Option<NonZeroU64>) {
+        let writer = writer.map_or(0, NonZeroU64::get);
+        self.counters(lane).writer.store(writer, Ordering::Relaxed);
     }
 
     /// Whether a change is listed. A thread is told of its own changes at once, and of those of
@@ -324,7 +359,7 @@ impl<M: Meta> Store<M> {
 
     /// Takes the list of watched keys whose values have changed, each key once. A key that has been
     /// unwatched meanwhile may be on it. After [`Store::reset`] every watched key is.
-    pub fn take_changes(&self) -> Vec<Changed> {
+    pub fn take_changes(&self) -> Changes {
         self.watches().take()
     }
 }

@@ -2,6 +2,7 @@
 //! of both kinds, and the table of a lane that owns its part; the other is in `shared_table`.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -274,6 +275,10 @@ impl<M: Meta> Table for LaneTable<M> {
     }
 
     #[inline]
+    fn set_writer(&mut self, origin: u64) {
+        self.0.store.set_writer(self.0.lane, NonZeroU64::new(origin));
+    }
+
     fn find(&self, key: &[u8]) -> Option<Handle> {
         let record = self.0.find(self.hash_of(key), key, &reclaim::pin())?;
         Some(Handle(record.as_ptr()))
@@ -374,7 +379,7 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
     #[cold]
     fn note_change(&self) {
         let (key, kind) = (self.record.key(), self.content().map(|content| content.kind));
-        self.counters.watches.note(hash_key(key), key, kind);
+        self.counters.note(hash_key(key), key, kind);
     }
 
     /// Takes the record out of the store. The mutex is that of its shard.
@@ -386,7 +391,7 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         assert!(was_in, "a record leaves the index under its lock");
         let weight = record.weight();
         if weight.value && counters.is_any_watched() {
-            counters.watches.note(hash, record.key(), None);
+            counters.note(hash, record.key(), None);
         }
         drop(self);
         counters.remove(weight);

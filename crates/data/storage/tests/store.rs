@@ -4,11 +4,12 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use common::{Triple, content, key_of, set};
 use proptest::prelude::*;
 use quorate_machine::{Content, MapTable, PLACES, Record, Table, ValueKind};
-use quorate_storage::{LaneTable, Stats, Store};
+use quorate_storage::{LISTED_MAX, LaneTable, Stats, Store};
 use quorate_types::{UnixMillis, hash_key, lane_of_key};
 
 fn read(store: &Store<Triple>, key: &[u8]) -> Option<(Triple, Option<Vec<u8>>)> {
@@ -392,7 +393,8 @@ fn taken(store: &Store<Triple>) -> Vec<(Vec<u8>, Option<ValueKind>)> {
     assert!(store.has_changes());
     let changes = store.take_changes();
     assert!(!store.has_changes());
-    changes.into_iter().map(|changed| (changed.key.into_vec(), changed.kind)).collect()
+    assert!(!changes.more);
+    changes.keys.into_iter().map(|changed| (changed.key.into_vec(), changed.kind)).collect()
 }
 
 #[test]
@@ -436,4 +438,50 @@ fn a_key_is_watched_until_it_is_unwatched_as_often() {
     assert_eq!(taken(&store).len(), 1, "what was listed before stays on the list");
     set(&mut table, b"a", b"4", None);
     assert!(!store.has_changes());
+}
+
+#[test]
+fn changes_behind_a_prefix_are_listed_up_to_a_bound() {
+    let store = Store::<Triple>::new(1);
+    let mut table = store.table(0);
+    store.watch_prefix(b"a:");
+    store.watch_prefix(b"");
+    store.unwatch_prefix(b"");
+    for key in [&b"a:1"[..], b"b:1", b"a", b"a:1", b"a:"] {
+        set(&mut table, key, b"v", None);
+    }
+    let string = Some(ValueKind::String);
+    assert_eq!(taken(&store), [(b"a:1".to_vec(), string), (b"a:".to_vec(), string)]);
+    for number in 0..LISTED_MAX + 2 {
+        set(&mut table, format!("a:{number}").as_bytes(), b"v", None);
+    }
+    // A key that is watched for itself is always on the list.
+    store.watch(b"a:x");
+    set(&mut table, b"a:x", b"v", None);
+    let changes = store.take_changes();
+    assert!(changes.more && !store.has_changes());
+    assert_eq!(changes.keys.len(), LISTED_MAX + 1);
+    table.reset();
+    let changes = store.take_changes();
+    assert!(changes.more && changes.keys.len() == 1, "every key may have changed");
+    store.unwatch(b"a:x");
+    store.unwatch_prefix(b"a:");
+    set(&mut table, b"a:1", b"v", None);
+    assert!(!store.has_changes());
+}
+
+#[test]
+fn a_change_names_its_writer_if_all_of_it_is_by_the_same() {
+    let store = Store::<Triple>::new(1);
+    let mut table = store.table(0);
+    store.watch_prefix(b"");
+    let mut set_by = |writer: u64, key: &[u8]| {
+        store.set_writer(0, NonZeroU64::new(writer));
+        set(&mut table, key, b"v", None);
+    };
+    for (writer, key) in [(1, b"a"), (1, b"b"), (1, b"a"), (2, b"b"), (0, b"c"), (1, b"c")] {
+        set_by(writer, key);
+    }
+    let writers = store.take_changes().keys.into_iter().map(|changed| changed.writer);
+    assert_eq!(writers.collect::<Vec<_>>(), [NonZeroU64::new(1), None, None]);
 }

@@ -144,7 +144,7 @@ where
         txn: X,
         effects: &mut impl Effects<Self>,
     ) {
-        let turn = Turn { from: self.config.lane, slot, lanes, last: 0, txn };
+        let turn = Turn { from: self.config.lane, slot, origin, lanes, last: 0, txn };
         // Two transactions of one lane each overtake each other only if they are of different lanes,
         // and then they have no key in common. One over several lanes may share a key with any other.
         let share = if lanes.is_one() { Share::Together } else { Share::Alone };
@@ -206,8 +206,10 @@ where
             self.held = true;
             return effects.mail(next, Mail::Turn(turn.into()));
         }
-        let Turn { from, slot, lanes, last, txn } = turn;
+        let Turn { from, slot, origin, lanes, last, txn } = turn;
+        self.table.set_writer(origin);
         let ran = self.run(now, last, &txn);
+        self.table.set_writer(0);
         for lane in lanes.iter().filter(|lane| *lane != self.config.lane) {
             effects.mail(lane, Mail::Release { last: self.last });
         }

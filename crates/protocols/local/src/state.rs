@@ -71,6 +71,8 @@ pub struct Turn<X> {
     pub(crate) from: LaneId,
     /// What it is there.
     pub(crate) slot: Slot,
+    /// For whom it runs.
+    pub(crate) origin: u64,
     pub(crate) lanes: Lanes,
     /// The largest version that any lane so far has given.
     pub(crate) last: u64,

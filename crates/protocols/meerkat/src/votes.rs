@@ -278,13 +278,16 @@ where
         let slow = attempt.parts.iter().any(|part| part.proposal.is_some());
         let (slot, conflict) = (attempt.slot, attempt.conflict);
         attempt.stage = Stage::Closing { commit };
+        let origin = self.ops.get(slot).map_or(0, |op| op.origin);
         if commit {
             self.count(if slow { Counter::CommitsSlow } else { Counter::CommitsFast });
             self.answer(slot, id, effects);
         }
+        self.table.set_writer(origin);
         for index in 0..self.attempts[&version].parts.len() {
             self.tell(now, id, index, commit, effects);
         }
+        self.table.set_writer(0);
         if commit {
             self.wake_parked(id);
         } else {

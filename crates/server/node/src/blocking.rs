@@ -38,7 +38,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_commands::{Line, Op, OwnedCall, Reply, Wait};
 use quorate_machine::{Outcome, Refusal, Slab, Slot, mutant};
-use quorate_storage::Changed;
 use quorate_types::{Duration, Instant, KeyspaceId, Now, Tag};
 
 pub(crate) use self::lines::Lines;
@@ -444,11 +443,14 @@ impl Lane {
             if !store.has_changes() {
                 continue;
             }
-            for Changed { key, kind } in store.take_changes() {
-                for place in shared.lines.first(keyspace, &key, |line| line.is_woken_by(kind)) {
+            let changes = store.take_changes();
+            for changed in &changes.keys {
+                let wants = |line: &Line| line.is_woken_by(changed.kind);
+                for place in shared.lines.first(keyspace, &changed.key, wants) {
                     self.give_turn(place, out);
                 }
             }
+            self.tell_trackers(keyspace, changes, out);
         }
     }
 

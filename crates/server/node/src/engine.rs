@@ -222,6 +222,11 @@ impl KeyspaceLane {
         self.is_replica && self.holds_partition_of(key)
     }
 
+    /// Whether that is so for every key.
+    pub(crate) fn holds_all(&self) -> bool {
+        self.is_replica && self.held.is_none()
+    }
+
     #[inline]
     fn holds_partition_of(&self, key: &[u8]) -> bool {
         let is_held = |(count, held): (usize, u64)| held & 1 << partition_of(key, count) != 0;

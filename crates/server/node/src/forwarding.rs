@@ -365,7 +365,7 @@ impl KeyspaceLane {
         }
     }
 
-    /// The answer of a forwarded command.
+    /// The answer of a forwarded command. Gives the command back.
     fn hear_answer(
         &mut self,
         now: Now,
@@ -373,15 +373,15 @@ impl KeyspaceLane {
         sequence: u64,
         outcome: &[u8],
         sink: &mut Sink<'_>,
-    ) {
-        let sent = self.forwarding.sent.get(&sequence).filter(|sent| sent.to == from);
-        let Some(Sent { waiting, .. }) = sent else {
-            return count(sink.ignored, "node: answer of a forwarded command that has ended");
-        };
-        let (tag, line) = (waiting.submission.tag, waiting.submission.line());
-        self.forwarding.sent.remove(&sequence);
-        sink.done(Done::new(tag, decode_outcome(outcome)));
-        self.advance_line(now, line, sink);
+    ) -> Option<Op> {
+        if self.forwarding.sent.get(&sequence).is_none_or(|sent| sent.to != from) {
+            count(sink.ignored, "node: answer of a forwarded command that has ended");
+            return None;
+        }
+        let submission = self.forwarding.sent.remove(&sequence)?.waiting.submission;
+        sink.done(Done::new(submission.tag, decode_outcome(outcome)));
+        self.advance_line(now, submission.line(), sink);
+        Some(submission.op)
     }
 
     /// Sends again what was not answered, and gives up what waited too long.
@@ -510,7 +510,10 @@ impl Lane {
             // An answer stays true, and its number was never used by another life of this node.
             Message::Forwarded { sequence, outcome } => {
                 let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-                engine.hear_answer(now, from, sequence, outcome, &mut sink);
+                let answered = engine.hear_answer(now, from, sequence, outcome, &mut sink);
+                if let Some(op) = answered {
+                    self.doubt_keys(keyspace, &op, out);
+                }
             }
         }
         self.answer_internal(out);

@@ -1,6 +1,7 @@
 //! One lane: routes events between clients, engines, membership and the node's other lanes.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
@@ -20,6 +21,7 @@ use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::pubsub::PubSub;
 use crate::sessions::Sessions;
+use crate::tracking::Tracking;
 use crate::{Done, EngineConfig, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
@@ -64,6 +66,7 @@ pub struct Lane {
     rng: Rng,
     pub(crate) parking: Parking,
     pub(crate) blocking: Blocking,
+    pub(crate) tracking: Tracking,
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     pub(crate) lease_at_start: bool,
     scratch: Vec<u8>,
@@ -107,6 +110,7 @@ impl Lane {
             rng,
             parking: Parking::default(),
             blocking: Blocking::default(),
+            tracking: Tracking::default(),
             lease_at_start: false,
             scratch: Vec::new(),
             refusal: None,
@@ -184,9 +188,21 @@ impl Lane {
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.counts.submitted += 1;
+        // What changes at once is this client's doing.
+        let claimed = self.claim_changes(keyspace, NonZeroU64::new(origin));
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.take(now, Submission { tag, origin, op, permit: None }, &mut sink);
+        if claimed {
+            self.claim_changes(keyspace, None);
+        }
         self.answer_internal(out);
+    }
+
+    /// Says in whose name this lane changes records from now on, if anybody wants to know.
+    fn claim_changes(&self, keyspace: KeyspaceId, writer: Option<NonZeroU64>) -> bool {
+        let store = self.shared.store(keyspace);
+        let watched = store.filter(|store| store.is_any_watched(self.id));
+        watched.map(|store| store.set_writer(self.id, writer)).is_some()
     }
 
     /// Handles whole peer messages. `from` and `incarnation` are the sender's, as its connection
@@ -443,6 +459,9 @@ impl Lane {
             Mail::Sweep(leases) => self.sweep_own(now, &leases, out),
             Mail::Verdicts(verdicts) => self.hear_verdicts(&verdicts),
             Mail::Published(publication) => out.published.push(publication),
+            Mail::Invalidated(invalidation) => out.invalidated.push(invalidation),
+            Mail::Watch { from, tag } => out.mail.push((from, Mail::WatchHeard { tag })),
+            Mail::WatchHeard { tag } => self.watch_heard(tag, out),
         }
     }
 
@@ -460,6 +479,7 @@ impl Lane {
             .min(self.pubsub.next_deadline())
             .min(self.parking.next_deadline())
             .min(self.blocking.next_deadline())
+            .min(self.tracking_deadline())
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -496,6 +516,7 @@ impl Lane {
     pub fn end_turn(&mut self, now: Now, out: &mut Outbox) {
         self.tend_parking(now, out);
         self.tend_blocking(now, out);
+        self.tick_tracking(now, out);
         self.advance_flushes(now, out);
         self.tell_interest(now, out);
         for number in 0..self.engines.len() {

@@ -43,6 +43,7 @@ mod pubsub;
 mod sessions;
 mod shared;
 mod stores;
+mod tracking;
 
 pub use blocking::BlockingCall;
 pub use config::{KeyspaceConfig, NodeAddress, NodeConfig};
@@ -61,3 +62,6 @@ pub use quorate_membership::MemberConfig;
 pub use sessions::SessionCall;
 pub use shared::Shared;
 pub use stores::Visit;
+pub use tracking::Invalidation;
+
+pub use quorate_storage::{Changed, Changes};

@@ -11,7 +11,7 @@ use quorate_types::{
 };
 
 use crate::engines::EngineMail;
-use crate::{Listed, SessionCall};
+use crate::{Invalidation, Listed, SessionCall};
 
 /// The answer to a submitted op.
 #[derive(Debug)]
@@ -136,6 +136,20 @@ pub enum Mail {
         /// Which of its keys.
         key: u32,
     },
+    /// Keys that clients of the receiving lane track have changed.
+    Invalidated(Invalidation),
+    /// The sending lane watches prefixes in the stores.
+    Watch {
+        /// The sending lane.
+        from: LaneId,
+        /// The request as that lane knows it.
+        tag: Tag,
+    },
+    /// The answer to [`Mail::Watch`]: what the answering lane changes from now on is listed.
+    WatchHeard {
+        /// The request as the receiving lane knows it.
+        tag: Tag,
+    },
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.
@@ -171,6 +185,9 @@ pub struct Outbox {
     pub listed: Vec<(Tag, Outcome<Listed>)>,
     /// What was published on other lanes and nodes for clients of this lane, in order.
     pub published: Vec<Arc<Publication>>,
+    /// What clients of this lane keep and must not rely on any more. To be looked at behind
+    /// [`Outbox::done`].
+    pub invalidated: Vec<Invalidation>,
     /// Whether [`Outbox::expired`] is wanted.
     pub tells_expired: bool,
     /// Keys whose values are deleted here because they have expired.

@@ -7,6 +7,7 @@ use quorate_types::{Instant, KeyspaceId, limits};
 
 use crate::blocking::Lines;
 use crate::listeners::Listeners;
+use crate::tracking::Tracked;
 use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};
 
 /// Shared by the lanes of one node. On the hot path it is only read.
@@ -22,6 +23,8 @@ pub struct Shared {
     control: Mutex<ControlFacts>,
     lanes: Vec<Mutex<LaneFacts>>,
     pub(crate) listeners: Listeners,
+    /// Which keys the clients keep that read them.
+    pub(crate) tracked: Tracked,
 }
 
 impl Shared {
@@ -42,6 +45,7 @@ impl Shared {
             control: Mutex::default(),
             lanes,
             listeners: Listeners::default(),
+            tracked: Tracked::default(),
         })
     }
 

@@ -1,9 +1,11 @@
 //! The records of one keyspace, whatever its engine keeps beside the values.
 
+use std::num::NonZeroU64;
+
 use quorate_commands::{Call, Reply};
 use quorate_engine::Readable;
 use quorate_machine::{Command as _, Content, Current, ValueKind, mutant};
-use quorate_storage::{Changed, Snapshot, Stats, Store, ValueInfo};
+use quorate_storage::{Changes, Snapshot, Stats, Store, ValueInfo};
 use quorate_types::{LaneId, Timestamp, UnixMillis, hash_key};
 
 use crate::engines::{KeyspaceStore, each_store};
@@ -89,6 +91,27 @@ impl KeyspaceStore {
         each_store!(self, store => store.unwatch(key));
     }
 
+    /// See [`Store::watch_prefix`].
+    pub(crate) fn watch_prefix(&self, prefix: &[u8]) {
+        each_store!(self, store => store.watch_prefix(prefix));
+    }
+
+    /// See [`Store::unwatch_prefix`].
+    pub(crate) fn unwatch_prefix(&self, prefix: &[u8]) {
+        each_store!(self, store => store.unwatch_prefix(prefix));
+    }
+
+    /// See [`Store::is_any_watched`].
+    #[inline]
+    pub(crate) fn is_any_watched(&self, lane: LaneId) -> bool {
+        each_store!(self, store => store.is_any_watched(lane.0))
+    }
+
+    /// See [`Store::set_writer`].
+    pub(crate) fn set_writer(&self, lane: LaneId, writer: Option<NonZeroU64>) {
+        each_store!(self, store => store.set_writer(lane.0, writer));
+    }
+
     /// See [`Store::has_changes`].
     #[inline]
     pub(crate) fn has_changes(&self) -> bool {
@@ -96,7 +119,7 @@ impl KeyspaceStore {
     }
 
     /// See [`Store::take_changes`].
-    pub(crate) fn take_changes(&self) -> Vec<Changed> {
+    pub(crate) fn take_changes(&self) -> Changes {
         each_store!(self, store => store.take_changes())
     }
 

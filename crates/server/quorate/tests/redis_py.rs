@@ -63,6 +63,17 @@ fn programs_that_use_redis_py_work() {
     }
 }
 
+#[test]
+fn the_cache_of_redis_py_is_told_of_changes() {
+    for engine in ENGINES {
+        for lanes in ["1", "2"] {
+            let dev = Dev::start(&["--engine", engine, "--lanes", lanes]);
+            let said = finish(script("tracking.py", &texts(&dev.clients)));
+            assert!(said.ends_with("done\n"), "{said}");
+        }
+    }
+}
+
 /// Runs a script on three nodes. One node is killed and restarted, then another one is stopped for
 /// longer than its lease. Returns the file with the history, and what the script said.
 fn under_faults(name: &str, cluster: &Cluster, key: &str) -> (PathBuf, String) {

@@ -1,5 +1,6 @@
 //! What the front end needs from the store behind it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quorate_commands::{CROSSKEY, Call, Line, Op, OwnedCall, Reply};
@@ -98,6 +99,22 @@ pub struct Listed {
     pub keys: Vec<Vec<u8>>,
     /// How many they are.
     pub count: u64,
+}
+
+/// What clients must no longer rely on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Invalidation {
+    /// Keys have changed.
+    Keys {
+        /// The number of the keyspace.
+        keyspace: u8,
+        /// The keys, each with the client that alone has changed it, if that is known.
+        keys: Vec<(Box<[u8]>, Option<NonZeroU64>)>,
+        /// Whether any other key with a tracked prefix may have changed as well.
+        more: bool,
+    },
+    /// Anything may have.
+    Everything,
 }
 
 /// The store and the node behind a front end, as one lane reaches them.
@@ -233,6 +250,27 @@ pub trait Backend {
 
     /// Visits the names to which clients listen in the whole cluster, as far as is known, each once.
     fn visit_names(&self, topic: Topic, visit: &mut dyn FnMut(&[u8]));
+
+    /// Whether any client of this lane keeps what it reads.
+    fn set_tracking(&mut self, active: bool);
+
+    /// The next change of a key is told through [`crate::Frontend::invalidated`], unless this returns
+    /// false. To be called before the key is read.
+    fn track(&mut self, keyspace: u8, key: &[u8]) -> bool;
+
+    /// Nobody on this lane tracks the key any more.
+    fn untrack(&mut self, keyspace: u8, key: &[u8]);
+
+    /// Whether this node hears of the changes of every key.
+    fn hears_all(&self) -> bool;
+
+    /// Each change of a key with one of these prefixes is told through
+    /// [`crate::Frontend::invalidated`], in every keyspace, from the moment on at which this completes
+    /// with [`Reply::Ok`].
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]);
+
+    /// Nobody on this lane tracks the prefix any more.
+    fn untrack_prefix(&mut self, prefix: &[u8]);
 
     /// A random number.
     fn random(&mut self) -> u64;

@@ -316,6 +316,7 @@ impl<B: Backend> Context<'_, B> {
         }
         self.core.stats.called(spec);
         self.core.ran = Some(spec);
+        let unheard = self.track_reads(self.connection.session.database, &call, false);
         if is_exec {
             self.exec(spec, Some(numbered));
         } else if call.updates() {
@@ -324,6 +325,7 @@ impl<B: Backend> Context<'_, B> {
             // To read twice does no harm, and the second answer is as good as the first.
             self.keyed(&call);
         }
+        self.told_unheard(unheard);
     }
 
     /// Whether what is no call would overtake one: calls run on the lane of their lease, or wait for

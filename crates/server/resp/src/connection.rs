@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use quorate_commands::Spec;
+use quorate_commands::{Spec, flag};
 use quorate_machine::Slot;
 use quorate_rifl::Numbering;
 use quorate_types::{Instant, Tag};
@@ -18,6 +18,7 @@ use crate::pending::{Exec, Gather, Pending, Watching};
 use crate::pubsub::Subscriptions;
 use crate::reads::SubmittedReads;
 use crate::shared::ClientFacts;
+use crate::tracking::{ClientTracking, Told};
 use crate::transaction::Transaction;
 use crate::turn::Taken;
 use crate::walk::Walk;
@@ -131,8 +132,11 @@ pub(crate) enum Reply {
     Exec(Box<Exec>),
     /// `KEYS` and the like. Nothing is before it, and nothing behind it is executed.
     Walk(Box<Walk>),
-    /// Confirmations of subscriptions, until other nodes know of them.
+    /// Confirmations of subscriptions, until other nodes know of them, or of what is tracked, until
+    /// other lanes do.
     Subscribed(Vec<u8>),
+    /// No reply: what another client is told behind those before it.
+    Redirected(Told),
     /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
     Wait { wanted: i64, until: Instant, poll: Instant },
     /// No reply: those behind it are held back until then.
@@ -197,6 +201,10 @@ pub(crate) struct Connection {
     pub(crate) transaction: Transaction,
     /// What it listens to, if it does.
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    /// What it wants to be told of, if it keeps what it reads.
+    pub(crate) tracking: Option<Box<ClientTracking>>,
+    /// What the client that it has named for that is to be told now.
+    pub(crate) redirected: Vec<Told>,
     /// The session whose calls this connection makes.
     pub(crate) attached: Option<Box<Attached>>,
     /// The numbers of its commands, if `SESSION AUTO` has asked for them.
@@ -267,6 +275,8 @@ impl Connection {
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
             subscriptions: None,
+            tracking: None,
+            redirected: Vec::new(),
             attached: None,
             numbering: None,
             blocked: None,
@@ -313,6 +323,29 @@ impl Connection {
         let mute = std::mem::take(&mut self.mute);
         self.write(write);
         self.mute = mute;
+    }
+
+    /// Whether its only command in progress waits for something that others may do.
+    pub(crate) fn only_waits(&self) -> bool {
+        let waits = matches!(self.replies.front(), Some(Reply::Wait { .. }));
+        self.replies.len() == 1 && (waits || self.blocked.is_some())
+    }
+
+    /// Whether what it waits for is to read something.
+    pub(crate) fn waits_to_read(&self) -> bool {
+        let front = self.replies.front().and_then(Reply::spec);
+        self.blocked.is_some() && front.is_some_and(|spec| spec.flags.has(flag::READONLY))
+    }
+
+    /// Appends what the client is told although a reply is still to come.
+    pub(crate) fn begin_message(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.output.bytes);
+    }
+
+    /// Another client is told something behind the replies to what this one has asked for.
+    pub(crate) fn redirect_behind(&mut self, told: Told) {
+        self.ready_bytes += told.bytes();
+        self.replies.push_back(Reply::Redirected(told));
     }
 
     fn last_ready(&mut self) -> &mut Vec<u8> {
@@ -393,10 +426,18 @@ impl Connection {
         self.held = false;
         self.replies.pop_front();
         self.first += 1;
-        while let Some(Reply::Ready(bytes)) = self.replies.front() {
-            self.ready_bytes = self.ready_bytes.saturating_sub(bytes.len());
-            self.output.bytes.extend_from_slice(bytes);
-            self.replies.pop_front();
+        while let Some(Reply::Ready(_) | Reply::Redirected(_)) = self.replies.front() {
+            match self.replies.pop_front() {
+                Some(Reply::Ready(bytes)) => {
+                    self.ready_bytes = self.ready_bytes.saturating_sub(bytes.len());
+                    self.output.bytes.extend_from_slice(&bytes);
+                }
+                Some(Reply::Redirected(told)) => {
+                    self.ready_bytes = self.ready_bytes.saturating_sub(told.bytes());
+                    self.redirected.push(told);
+                }
+                _ => unreachable!("the front was looked at a moment ago"),
+            }
             self.first += 1;
         }
         if self.replies.is_empty() {
@@ -448,6 +489,7 @@ impl Connection {
             + self.transaction.bytes()
             + self.walk_bytes()
             + self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes())
+            + self.tracking.as_ref().map_or(0, |tracking| tracking.bytes())
             + self.numbering.as_ref().map_or(0, |numbering| numbering.bytes())
     }
 

@@ -49,6 +49,9 @@ impl<B: Backend> Context<'_, B> {
         self.core.ran = None;
         let flow = self.execute(args);
         self.core.keep_arguments(args);
+        if flow != Flow::Park {
+            self.end_caching(args);
+        }
         if flow == Flow::Park {
             self.connection.session.wants = wants;
             if let Some(numbering) = &mut self.connection.numbering {
@@ -107,6 +110,7 @@ impl<B: Backend> Context<'_, B> {
             self.core.tell_monitors(spec, args, self.now, &self.connection.facts);
         }
         self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
+        let unheard = self.track_reads(self.connection.session.database, call, false);
         match spec.run {
             Run::Key(_) if spec.flags.has(flag::BLOCKING) => self.block(call),
             Run::Key(_) if self.connection.numbering.is_some() && call.updates() => {
@@ -134,8 +138,10 @@ impl<B: Backend> Context<'_, B> {
             ) => self.walk(call),
             Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(call),
             Run::Server(ServerCommand::Shutdown) => self.shutdown(call),
+            Run::Connection(ConnectionCommand::ClientTracking) => self.client_tracking(call),
             _ => self.answer(call),
         }
+        self.told_unheard(unheard);
         Flow::Next
     }
 
@@ -440,6 +446,7 @@ impl<B: Backend> Context<'_, B> {
         if !flush_options_are_valid(call.args) {
             return self.reply(call.spec, &Answer::error("ERR syntax error"));
         }
+        self.core.was_flushed();
         let protocol = self.connection.session.protocol;
         let databases = self.flushed(call.spec, self.connection.session.database);
         let mut gather = Gather::new(call.spec, protocol, Merge::Ok, databases.len());
@@ -528,6 +535,7 @@ impl<B: Backend> Context<'_, B> {
                 | Reply::Wait { .. }
                 | Reply::Pause { .. }
                 | Reply::Held { .. }
+                | Reply::Redirected(_)
                 | Reply::Walk(_),
             ) => {}
             Some(Reply::Op { spec, protocol, update }) => {

@@ -20,6 +20,7 @@ use crate::pending::{Pending, answer_or_failure};
 use crate::pubsub::PubSub;
 use crate::shared::{LaneStats, Shared, add};
 use crate::slowlog::Kept;
+use crate::tracking::{Inbox, Tracking};
 use crate::turn::Turn;
 
 /// Everything but the connections, so that both can be borrowed at once.
@@ -33,6 +34,10 @@ pub(crate) struct Core {
     pub(crate) lease_bound: Vec<ConnectionId>,
     pub(crate) waiting: Vec<ConnectionId>,
     pub(crate) pubsub: PubSub,
+    /// What the clients of this lane keep that they have read.
+    pub(crate) tracking: Tracking,
+    /// What they are told on behalf of others.
+    pub(crate) inbox: Arc<Inbox>,
     /// Commands whose wait is to end, with their answers.
     pub(crate) unblocked: Vec<(Tag, Answer<'static>)>,
     /// How often `CLIENT UNBLOCK` had named a client when this lane looked last.
@@ -106,6 +111,8 @@ impl Frontend {
                 lease_bound: Vec::new(),
                 waiting: Vec::new(),
                 pubsub: PubSub::new(),
+                tracking: Tracking::default(),
+                inbox: Arc::default(),
                 unblocked: Vec::new(),
                 unblocks: 0,
                 spare_input: Vec::new(),
@@ -184,21 +191,25 @@ impl Frontend {
         local: SocketAddr,
     ) -> Result<ConnectionId, &'static [u8]> {
         let shared = &self.core.shared;
-        let Some(facts) = shared.register_client(peer, local, now.monotonic) else {
+        let Some(facts) = shared.register_client(peer, local, now.monotonic, &self.core.inbox)
+        else {
             add(&self.core.stats.rejected, 1);
             return Err(b"-ERR max number of clients reached\r\n");
         };
         add(&self.core.stats.connections, 1);
         let authenticated = !shared.has_password();
-        let mut connection = Connection::new(facts, authenticated);
+        let mut connection = Connection::new(Arc::clone(&facts), authenticated);
         self.core.recount(&mut connection);
-        Ok(ConnectionId(self.connections.insert(connection)))
+        let slot = self.connections.insert(connection);
+        facts.place.store(slot.to_u64(), Relaxed);
+        Ok(ConnectionId(slot))
     }
 
     /// The connection is gone. Its unfinished ops run to their end unanswered.
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(mut connection) = self.connections.remove(id.0) {
             self.core.unsubscribe_all(&mut connection);
+            self.core.end_tracking(&mut connection, id);
             self.core.leaves_line(&connection);
             self.core.end_monitor(&mut connection, id);
             self.core.charge(connection.charged.wrapping_neg());
@@ -225,6 +236,7 @@ impl Frontend {
         self.core.turn.begin(backend.clock());
         self.hear_of_scripts(now, backend);
         self.begin_fan_out(now, backend);
+        self.tend_tracking(backend);
         for _ in 0..self.core.postponed.len() {
             let Some(id) = self.core.postponed.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(id.0) {
@@ -245,7 +257,8 @@ impl Frontend {
 
     /// Whether clients wait for another turn: the lane must not sleep then.
     pub fn has_postponed(&self) -> bool {
-        !self.core.postponed.is_empty() || self.core.pubsub.has_work()
+        let core = &self.core;
+        !core.postponed.is_empty() || core.pubsub.has_work() || core.has_tracking_work()
     }
 
     /// Where to append what the socket gives, with some spare capacity. Grows with what has
@@ -279,9 +292,11 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         run(&mut self.core, connection, id, now, backend);
         self.settle();
+        self.tend_tracking(backend);
     }
 
-    /// Whether other lanes must be told to look at once: clients of theirs are to be disconnected.
+    /// Whether other lanes must be told to look at once: clients of theirs are to be disconnected, or
+    /// told something.
     pub fn take_named_others(&mut self) -> bool {
         std::mem::take(&mut self.core.named_others)
     }
@@ -289,6 +304,7 @@ impl Frontend {
     /// What must be done once commands were executed.
     fn settle(&mut self) {
         self.close_killed();
+        self.settle_messages();
         self.feed_monitors();
         self.fan_out();
     }
@@ -717,6 +733,9 @@ fn run<B: Backend>(
     }
     if parser.consumed() > 0 {
         parser.compact(&mut input);
+    }
+    if !connection.redirected.is_empty() {
+        core.hand_on_redirected(connection);
     }
     if connection.skip > 0 {
         connection.skip = connection.skip.saturating_sub(parser.unparsed(&input) as u64);

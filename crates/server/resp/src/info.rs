@@ -62,6 +62,7 @@ impl<B: Backend> Context<'_, B> {
                 lines.put("cluster_connections", 0);
                 lines.put("maxclients", self.core.shared.settings.max_clients.load(Relaxed));
                 lines.put("blocked_clients", self.core.shared.blocked_clients());
+                lines.put("tracking_clients", self.core.shared.tracking.clients.load(Relaxed));
             }
             "memory" => self.info_memory(lines),
             "persistence" => {
@@ -197,6 +198,10 @@ impl<B: Backend> Context<'_, B> {
         }
         lines.put("pubsub_messages_delivered", totals.messages_delivered);
         lines.put("pubsub_messages_dropped", totals.messages_dropped);
+        let tracking = &self.core.shared.tracking;
+        lines.put("tracking_total_keys", tracking.keys.load(Relaxed));
+        lines.put("tracking_total_items", tracking.items.load(Relaxed));
+        lines.put("tracking_total_prefixes", tracking.prefixes.load(Relaxed));
         lines.put("total_error_replies", totals.errors);
         lines.put("local_reads", totals.local_reads);
         lines.put("submitted_operations", totals.submitted);

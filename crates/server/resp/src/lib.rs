@@ -75,12 +75,15 @@ mod session;
 mod settings;
 mod shared;
 mod slowlog;
+mod tracking;
 mod transaction;
 mod turn;
 mod walk;
 
 pub use account::{Holding, Share};
-pub use backend::{Attempt, Backend, Blocking, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
+pub use backend::{
+    Attempt, Backend, Blocking, Invalidation, KeyspaceFacts, Listed, MemoryFacts, ServerFacts,
+};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};
 pub use frontend::Frontend;

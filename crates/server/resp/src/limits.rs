@@ -90,6 +90,14 @@ pub const WORK_OF_OP: u64 = 4;
 /// Bytes of arguments, values and replies that are one unit of work.
 pub const BYTES_PER_WORK: u64 = 1024;
 
+/// Bytes that the keys which the clients of a lane track may take, with their readers. A key counts
+/// with what it takes at the front end, at the node and in the store.
+pub const TRACKED_BYTES_PER_LANE_MAX: usize = 256 * 1024 * 1024;
+/// Distinct prefixes that the clients of a lane track.
+pub const TRACKED_PREFIXES_PER_LANE_MAX: usize = 16 * 1024;
+/// Tracked keys that are forgotten in one turn.
+pub const FORGOTTEN_PER_TURN: usize = 1024;
+
 /// Messages that subscribers of a lane get in one turn, counted once for each subscriber.
 pub const DELIVERIES_PER_TURN: usize = 4096;
 /// Subscribers among them that would have been sent nothing else in the turn: each costs a system

@@ -161,7 +161,7 @@ fn write_message(
     bulk(&publication.message, out);
 }
 
-fn push_header(items: usize, protocol: Protocol, out: &mut Vec<u8>) {
+pub(crate) fn push_header(items: usize, protocol: Protocol, out: &mut Vec<u8>) {
     match protocol {
         Protocol::Resp2 => array_header(items, out),
         Protocol::Resp3 => integer(b'>', items as i64, out),
@@ -382,7 +382,7 @@ impl Core {
     }
 
     /// A message was added to what a connection is sent.
-    fn has_delivered(&mut self, connection: &mut Connection, id: ConnectionId) {
+    pub(crate) fn has_delivered(&mut self, connection: &mut Connection, id: ConnectionId) {
         self.cut_slow(connection);
         self.recount(connection);
         if (!connection.output.is_empty() && !connection.held) || connection.is_finished() {

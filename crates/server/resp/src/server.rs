@@ -115,7 +115,10 @@ impl<B: Backend> Context<'_, B> {
         }
         let pairs: Vec<(&[u8], &[u8])> =
             (2..args.len()).step_by(2).map(|at| (args.get(at), args.get(at + 1))).collect();
-        self.core.shared.config_set(&pairs).map_or_else(failure, |()| Reply::Ok)
+        let reply = self.core.shared.config_set(&pairs).map_or_else(failure, |()| Reply::Ok);
+        // Other lanes may have to forget what they track.
+        self.core.named_others = true;
+        reply
     }
 
     fn memory_usage(&mut self, args: Args<'_>) -> Reply<'static> {

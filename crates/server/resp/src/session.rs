@@ -14,6 +14,7 @@ use crate::encode::Protocol;
 use crate::limits;
 use crate::pubsub::is_of_type;
 use crate::shared::{ClientFacts, lock};
+use crate::tracking::NOT_IN_MULTI;
 
 /// The version of Redis whose replies these are.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -104,6 +105,10 @@ impl<B: Backend> Context<'_, B> {
             Command::ClientReply => self.client_reply(args.get(2)),
             Command::ClientKill => self.client_kill(args),
             Command::ClientUnblock => self.client_unblock(args),
+            Command::ClientTracking => NOT_IN_MULTI,
+            Command::ClientCaching => self.client_caching(args.get(2)),
+            Command::ClientTrackinginfo => self.client_tracking_info(),
+            Command::ClientGetredir => self.client_redirect(),
             Command::ClientPause => self.client_pause(args),
             Command::ClientUnpause => self.client_unpause(),
             Command::Monitor => {
@@ -240,6 +245,7 @@ impl<B: Backend> Context<'_, B> {
         let authenticated = !self.core.shared.has_password();
         self.connection.transaction.discard();
         self.core.unsubscribe_all(self.connection);
+        self.core.end_tracking(self.connection, self.id);
         self.core.end_monitor(self.connection, self.id);
         self.core.pubsub.tell(self.now, self.backend);
         self.connection.attached = None;
@@ -456,10 +462,14 @@ fn client_line(facts: &ClientFacts, now: Instant) -> String {
     let subscriptions = facts.subscriptions.each_ref().map(|count| count.load(Relaxed));
     let [channels, patterns, shards] = subscriptions;
     let mut flags = String::new();
+    let ([tracks, broken, broadcast], redirect) = facts.tracking.shown();
     for (set, flag) in [
         (subscriptions.iter().any(|count| *count > 0), 'P'),
         (queued > 0, 'x'),
         (facts.blocked.load(Relaxed), 'b'),
+        tracks,
+        broken,
+        broadcast,
         (facts.no_evict.load(Relaxed), 'e'),
         (facts.no_touch.load(Relaxed), 'T'),
     ] {
@@ -476,7 +486,7 @@ fn client_line(facts: &ClientFacts, now: Instant) -> String {
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db={} sub={channels} \
          psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} \
-         oll=0 omem={output} tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
+         oll=0 omem={output} tot-mem={} events=r cmd={command} user=default redir={redirect} resp={} \
          lib-name={} lib-ver={}\n",
         facts.id,
         facts.peer,

@@ -53,6 +53,9 @@ pub struct Settings {
     pub other_output_limits: [[AtomicU64; 3]; 2],
     /// `latency-tracking-info-percentiles`: those that `INFO latencystats` shows.
     pub percentiles: Mutex<Vec<f64>>,
+    /// `tracking-table-max-keys`: keys that are remembered for clients that keep what they read; 0 for
+    /// no bound but that of bytes.
+    pub tracked_keys_max: AtomicU64,
     /// `notify-keyspace-events`: bits of [`quorate_commands::class`].
     pub notified_classes: AtomicU64,
 }
@@ -78,6 +81,7 @@ impl Default for Settings {
             other_output_limits: [[256 * MIB, 64 * MIB, 60], [32 * MIB, 8 * MIB, 60]]
                 .map(|limits| limits.map(AtomicU64::new)),
             percentiles: Mutex::new(vec![50.0, 99.0, 99.9]),
+            tracked_keys_max: AtomicU64::new(1_000_000),
             notified_classes: AtomicU64::new(0),
         }
     }
@@ -135,7 +139,7 @@ struct Number {
     high: u64,
 }
 
-const NUMBERS: [Number; 7] = [
+const NUMBERS: [Number; 8] = [
     Number {
         name: "client-query-buffer-limit",
         field: |settings| &settings.query_bytes_max,
@@ -177,6 +181,13 @@ const NUMBERS: [Number; 7] = [
         bytes: true,
         low: MIB,
         high: limits::VALUE_BYTES_MAX as u64,
+    },
+    Number {
+        name: "tracking-table-max-keys",
+        field: |settings| &settings.tracked_keys_max,
+        bytes: false,
+        low: 0,
+        high: i64::MAX as u64,
     },
     Number {
         name: "timeout",

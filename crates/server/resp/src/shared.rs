@@ -19,6 +19,7 @@ use crate::monitor::Monitors;
 use crate::pause::Pause;
 use crate::settings::Settings;
 use crate::slowlog::SlowLog;
+use crate::tracking::{self, Inbox, TrackingFacts};
 
 /// The state of one node's front ends, one per lane.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Shared {
     pub(crate) spikes: Spikes,
     pub(crate) monitors: Monitors,
     pub(crate) pause: Pause,
+    /// What the clients of all lanes track.
+    pub(crate) tracking: tracking::Totals,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
     histogram_baseline: Mutex<Vec<[u64; BUCKETS]>>,
@@ -69,6 +72,11 @@ pub(crate) struct ClientFacts {
     pub(crate) queued: AtomicU64,
     /// By topic, how many names it listens to.
     pub(crate) subscriptions: [AtomicU64; 3],
+    pub(crate) tracking: TrackingFacts,
+    /// Where its lane is left what it is told on behalf of other clients.
+    pub(crate) inbox: Arc<Inbox>,
+    /// Its place among the connections of its lane.
+    pub(crate) place: AtomicU64,
     pub(crate) blocked: AtomicBool,
     /// What it waits for, and whether `CLIENT UNBLOCK` has named it: see [`crate::blocking`].
     pub(crate) wait: AtomicU8,
@@ -215,6 +223,7 @@ impl Shared {
             spikes: Spikes::default(),
             monitors: Monitors::default(),
             pause: Pause::default(),
+            tracking: tracking::Totals::default(),
             baseline: Mutex::default(),
             histogram_baseline: Mutex::default(),
         };
@@ -331,6 +340,7 @@ impl Shared {
         peer: SocketAddr,
         local: SocketAddr,
         opened: Instant,
+        inbox: &Arc<Inbox>,
     ) -> Option<Arc<ClientFacts>> {
         if self.connected.fetch_add(1, Relaxed) >= self.settings.max_clients.load(Relaxed) {
             self.connected.fetch_sub(1, Relaxed);
@@ -350,6 +360,9 @@ impl Shared {
             killed: AtomicBool::new(false),
             queued: AtomicU64::new(0),
             subscriptions: Default::default(),
+            tracking: TrackingFacts::default(),
+            inbox: Arc::clone(inbox),
+            place: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             wait: AtomicU8::new(0),
             input_bytes: AtomicU64::new(0),
@@ -373,6 +386,10 @@ impl Shared {
         if lock(&self.clients).remove(&id).is_some() {
             self.connected.fetch_sub(1, Relaxed);
         }
+    }
+
+    pub(crate) fn client(&self, id: u64) -> Option<Arc<ClientFacts>> {
+        lock(&self.clients).get(&id).cloned()
     }
 
     pub(crate) fn clients(&self) -> Vec<Arc<ClientFacts>> {

@@ -241,7 +241,9 @@ impl<B: Backend> Context<'_, B> {
         {
             return self.reply(spec, &Answer::Error(text));
         }
+        let unheard = self.track_block(&plan);
         self.start(spec, plan, bytes, transaction.watches, numbered);
+        self.told_unheard(unheard);
         self.connection.held |= is_next
             && !self.connection.replies.is_empty()
             && self.connection.output.len() <= announced;
@@ -332,6 +334,9 @@ impl<B: Backend> Context<'_, B> {
         self.connection.updates += u32::from(update);
         // Commands without keys run when the script is done; later commands must see them.
         self.connection.barrier |= has_local || !plan.flush.is_empty();
+        if !plan.flush.is_empty() {
+            self.core.was_flushed();
+        }
         for database in plan.flush {
             let tag = self.tag(number, 0, std::mem::take(&mut bytes));
             self.backend.flush(database, self.now, tag);
@@ -347,6 +352,20 @@ impl<B: Backend> Context<'_, B> {
                 self.submit(database, number, 0, bytes, read, op);
             }
         }
+    }
+
+    /// Tracks the keys that a block is about to read: all of them if it says something of that itself,
+    /// which takes effect once they are read. Those of whose changes this node doesn't hear.
+    fn track_block(&mut self, plan: &Plan) -> Vec<Box<[u8]>> {
+        let Some((database, _)) = plan.target else { return Vec::new() };
+        let says = plan.steps.iter().any(|step| {
+            matches!(step, Step::Local(owned) if matches!(
+                owned.call().spec.run,
+                Run::Connection(ConnectionCommand::ClientCaching)
+            ))
+        });
+        let calls = plan.calls.iter().map(OwnedCall::call);
+        calls.flat_map(|call| self.track_reads(database, &call, says)).collect()
     }
 
     /// The engine has run the script of an `EXEC`.
@@ -426,8 +445,10 @@ impl<B: Backend> Context<'_, B> {
             }
             encode(&reply, protocol, &mut bytes);
         }
-        // What `CLIENT REPLY` says within the block goes for the commands behind it.
+        // What `CLIENT REPLY` says within the block goes for the commands behind it, and what
+        // `CLIENT CACHING` says does not.
         self.connection.mute = mute;
+        self.forget_caching();
         bytes
     }
 }

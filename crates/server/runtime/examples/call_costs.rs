@@ -399,6 +399,24 @@ impl Backend for LaneBackend<'_> {
 
     fn unblock(&mut self, _: Tag, _: Reply<'static>) {}
 
+    fn set_tracking(&mut self, _: bool) {}
+
+    fn track(&mut self, _: u8, _: &[u8]) -> bool {
+        false
+    }
+
+    fn untrack(&mut self, _: u8, _: &[u8]) {}
+
+    fn hears_all(&self) -> bool {
+        false
+    }
+
+    fn track_prefixes(&mut self, _: Tag, _: &[&[u8]]) {
+        unreachable!("no client tracks keys here");
+    }
+
+    fn untrack_prefix(&mut self, _: &[u8]) {}
+
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.lane.shared().config.keyspace(KeyspaceId(keyspace));
         keyspace.is_some_and(|keyspace| keyspace.engine.capabilities().calls.is_some())

@@ -116,6 +116,30 @@ impl Backend for LaneBackend<'_> {
         self.lane.unblock(tag, answer, self.out);
     }
 
+    fn set_tracking(&mut self, active: bool) {
+        self.lane.set_tracking(active);
+    }
+
+    fn track(&mut self, keyspace: u8, key: &[u8]) -> bool {
+        self.lane.track(KeyspaceId(keyspace), key)
+    }
+
+    fn untrack(&mut self, keyspace: u8, key: &[u8]) {
+        self.lane.untrack(KeyspaceId(keyspace), key);
+    }
+
+    fn hears_all(&self) -> bool {
+        self.lane.hears_all()
+    }
+
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]) {
+        self.lane.track_prefixes(tag, prefixes, self.out);
+    }
+
+    fn untrack_prefix(&mut self, prefix: &[u8]) {
+        self.lane.untrack_prefix(prefix);
+    }
+
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.shared().config.keyspace(KeyspaceId(keyspace));
         keyspace.is_some_and(|keyspace| keyspace.engine.capabilities().calls.is_some())

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use mio::{Interest, Registry};
 use quorate_machine::{Outcome, Rng};
-use quorate_node::{Change, Lane, Listed, Moves, Outbox};
+use quorate_node::{Change, Invalidation, Lane, Listed, Moves, Outbox};
 use quorate_resp::Frontend;
 use quorate_types::{Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Tag, limits};
 use quorate_wire::{Hello, VERSION};
@@ -554,6 +554,9 @@ impl Host {
             }
             self.frontend.complete(done.tag, done.outcome, now, &mut backend);
         }
+        for invalidation in std::mem::take(&mut self.out.invalidated) {
+            self.frontend.invalidated(told(invalidation));
+        }
         if self.out.done.is_empty() {
             self.out.done = done;
         }
@@ -674,9 +677,10 @@ impl Host {
 
     /// Whether the lane has answered something that the front end has not been told.
     pub(crate) fn has_answers(&self) -> bool {
-        let Outbox { done, leased, listed, published, expired, .. } = &self.out;
+        let Outbox { done, leased, listed, published, expired, invalidated, .. } = &self.out;
         let is_answered = !done.is_empty() || !leased.is_empty() || !listed.is_empty();
-        is_answered || !published.is_empty() || !expired.is_empty()
+        let is_told = !published.is_empty() || !invalidated.is_empty();
+        is_answered || is_told || !expired.is_empty()
     }
 
     /// Wakes the other lanes if clients of theirs are to be disconnected.
@@ -784,6 +788,18 @@ fn hello(lane: &Lane) -> Hello {
         lease_us: u32::try_from(config.lease.as_micros()).unwrap_or(u32::MAX),
         clock_drift_ppm: config.clock_drift_ppm,
         cluster: config.cluster.clone(),
+    }
+}
+
+/// What the lane's clients must no longer rely on, as the front end knows it.
+fn told(invalidation: Invalidation) -> quorate_resp::Invalidation {
+    match invalidation {
+        Invalidation::Everything => quorate_resp::Invalidation::Everything,
+        Invalidation::Keys(keyspace, changes) => {
+            let keys = changes.keys.into_iter().map(|changed| (changed.key, changed.writer));
+            let (keyspace, more) = (keyspace.0, changes.more);
+            quorate_resp::Invalidation::Keys { keyspace, keys: keys.collect(), more }
+        }
     }
 }
 

@@ -135,6 +135,7 @@ impl LaneThread {
     fn has_arrivals(&self) -> bool {
         self.post.has_mail()
             || !self.tasks.is_empty()
+            || self.hosts.iter().any(|host| host.frontend.has_arrivals())
             || (self.stop.is_asked() && self.stage == Stage::Running)
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, OwnedCall, Reply, Wait};
@@ -17,8 +18,8 @@ use quorate_types::{
 };
 
 use quorate_resp::{
-    Attempt as Called, Backend, Blocking, ConnectionId, Frontend, KeyspaceFacts, Listed,
-    MemoryFacts, ServerFacts, Shared, glob_match,
+    Attempt as Called, Backend, Blocking, ConnectionId, Frontend, Invalidation, KeyspaceFacts,
+    Listed, MemoryFacts, ServerFacts, Shared, glob_match,
 };
 
 /// What a session's number differs by from its token.
@@ -85,7 +86,8 @@ impl Workspace for Attempt<'_> {
 
 #[derive(Debug)]
 enum Work {
-    Op(Op),
+    /// Asked for by this client.
+    Op(u64, Op),
     Call(Called),
     Flush,
     Announce,
@@ -96,7 +98,7 @@ impl Work {
     fn keys(&self) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         // One session's calls may overtake each other.
-        if let Self::Op(op) = self {
+        if let Self::Op(_, op) = self {
             op.visit_keys(&mut |key| {
                 keys.insert(key.to_vec());
             });
@@ -175,6 +177,14 @@ pub struct MemoryBackend {
     pub listeners_elsewhere: u64,
     /// What was published so far.
     pub published: Vec<Arc<Publication>>,
+    /// The keys that the front end tracks.
+    pub tracked: BTreeSet<(u8, Vec<u8>)>,
+    /// The prefixes that it tracks.
+    pub prefixes: Vec<Vec<u8>>,
+    /// Keys of whose changes this node doesn't hear.
+    pub unheard: BTreeSet<Vec<u8>>,
+    /// What it is told of them.
+    pub invalidated: VecDeque<Invalidation>,
 }
 
 impl Default for MemoryBackend {
@@ -213,6 +223,10 @@ impl Default for MemoryBackend {
             announces: false,
             listeners_elsewhere: 0,
             published: Vec::new(),
+            tracked: BTreeSet::new(),
+            prefixes: Vec::new(),
+            unheard: BTreeSet::new(),
+            invalidated: VecDeque::new(),
         }
     }
 }
@@ -236,12 +250,15 @@ impl MemoryBackend {
         let reply = match work {
             Work::Announce => Reply::Ok,
             Work::Flush => {
+                let keys: Vec<_> =
+                    self.live(keyspace, now.wall()).map(|(key, _)| key.clone()).collect();
                 self.keyspaces.entry(keyspace).or_default().values_mut().for_each(|entry| {
                     entry.value = None;
                 });
+                self.note(keyspace, &keys, None);
                 Reply::Ok
             }
-            Work::Op(op) => match self.run(keyspace, now.wall(), &op) {
+            Work::Op(origin, op) => match self.run_for(origin, keyspace, now.wall(), &op) {
                 Ok(reply) => reply,
                 Err(refusal) => return Some((tag, Outcome::Refused(refusal))),
             },
@@ -349,6 +366,36 @@ impl MemoryBackend {
         }
     }
 
+    /// Keys have changed.
+    pub fn note(&mut self, keyspace: u8, keys: &[Vec<u8>], writer: Option<NonZeroU64>) {
+        let (tracked, prefixes) = (&mut self.tracked, &self.prefixes);
+        let heard = keys.iter().filter(|key| {
+            let read = tracked.remove(&(keyspace, key.to_vec()));
+            read || prefixes.iter().any(|prefix| key.starts_with(prefix))
+        });
+        let keys: Vec<_> = heard.map(|key| (key.as_slice().into(), writer)).collect();
+        if !keys.is_empty() {
+            self.invalidated.push_back(Invalidation::Keys { keyspace, keys, more: false });
+        }
+    }
+
+    /// Runs an op for a client, and notes what it changes.
+    fn run_for(
+        &mut self,
+        client: u64,
+        keyspace: u8,
+        now: UnixMillis,
+        op: &Op,
+    ) -> Result<Reply<'static>, Refusal> {
+        let before = self.version;
+        let reply = self.run(keyspace, now, op)?;
+        let entries = self.keyspaces.get(&keyspace).into_iter().flatten();
+        let changed = entries.filter(|(_, entry)| entry.timestamp.version > before);
+        let keys: Vec<_> = changed.map(|(key, _)| key.clone()).collect();
+        self.note(keyspace, &keys, NonZeroU64::new(client));
+        Ok(reply)
+    }
+
     /// Runs an op on its one key, or as a transaction if the keyspace has them.
     fn run(&mut self, keyspace: u8, now: UnixMillis, op: &Op) -> Result<Reply<'static>, Refusal> {
         match self.transactional(keyspace) {
@@ -449,13 +496,13 @@ impl Backend for MemoryBackend {
         self.clock
     }
 
-    fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: P)
+    fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, origin: u64, op: P)
     where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.clock += self.cost;
         self.submitted += 1;
-        self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
+        self.queue.push_back((keyspace, tag, Work::Op(origin, op.into_owned())));
     }
 
     fn block(&mut self, keyspace: u8, now: Now, tag: Tag, _: u64, mut blocking: Blocking) {
@@ -615,6 +662,34 @@ impl Backend for MemoryBackend {
         names.for_each(|(_, name)| visit(name));
     }
 
+    fn set_tracking(&mut self, _: bool) {}
+
+    fn track(&mut self, keyspace: u8, key: &[u8]) -> bool {
+        let hears = !self.unheard.contains(key);
+        if hears {
+            self.tracked.insert((keyspace, key.to_vec()));
+        }
+        hears
+    }
+
+    fn untrack(&mut self, keyspace: u8, key: &[u8]) {
+        self.tracked.remove(&(keyspace, key.to_vec()));
+    }
+
+    fn hears_all(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]) {
+        self.prefixes.extend(prefixes.iter().map(|prefix| prefix.to_vec()));
+        self.queue.push_back((0, tag, Work::Announce));
+    }
+
+    fn untrack_prefix(&mut self, prefix: &[u8]) {
+        let at = self.prefixes.iter().position(|known| known == prefix);
+        self.prefixes.swap_remove(at.expect("only what is tracked ends"));
+    }
+
     fn random(&mut self) -> u64 {
         self.random.as_mut().map_or(0, Rng::next_u64)
     }
@@ -729,6 +804,10 @@ impl Harness {
         }
         if let Some((tag, listed)) = self.backend.listed.pop_front() {
             self.frontend.listed(tag, listed, self.now, &mut self.backend);
+            return true;
+        }
+        if let Some(invalidation) = self.backend.invalidated.pop_front() {
+            self.frontend.invalidated(invalidation);
             return true;
         }
         let Some((tag, outcome)) = self.backend.execute(self.now) else { return false };

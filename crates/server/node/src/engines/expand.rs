@@ -126,6 +126,7 @@ macro_rules! engines {
             <quorate_rifl::LeaseManager as quorate_machine::Protocol>::PROBES,
             crate::forwarding::PROBES,
             crate::pubsub::PROBES,
+            crate::tracking::PROBES,
         ];
 
         /// A message of an engine in words.

@@ -1,0 +1,50 @@
+//! Guards of what is told to clients that keep what they read, and what must notice if one is removed.
+
+use super::Check::Tests;
+use super::Mutant;
+
+/// Its part of the table.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "resp_read_not_tracked",
+        home: "resp",
+        guard: "a key is tracked before it is read",
+        checks: &[Tests("resp", "what_caches_keep"), Tests("resp", "a_key_that_was_read")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "resp_invalidation_lost",
+        home: "resp",
+        guard: "who has read a key is told that it changed",
+        checks: &[Tests("resp", "what_caches_keep"), Tests("resp", "a_key_that_was_read")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "resp_invalidation_overtakes_reply",
+        home: "resp",
+        guard: "what a client is told of a change comes behind the replies that are still to come",
+        checks: &[Tests("resp", "what_caches_keep"), Tests("resp", "behind_the_replies")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_key_not_watched",
+        home: "node",
+        guard: "a tracked key is watched in the store before it is read",
+        checks: &[Tests("node", "what_caches_keep")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_other_lanes_not_told",
+        home: "node",
+        guard: "a change that one lane finds on the list is told the lanes that track its key",
+        checks: &[Tests("node", "what_caches_keep")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_lapse_not_told",
+        home: "node",
+        guard: "who keeps what it reads is told of a lease that lapses",
+        checks: &[Tests("node", "a_lease_that_lapses")],
+        in_gate: false,
+    },
+];
