@@ -3,7 +3,7 @@
 //!
 //! The node hears of a change through its replica of the key ([`quorate_storage::Store::watch`]),
 //! whichever node made it. A lane that takes the list of changes looks up here which lanes want to
-//! know, and tells them by mail. A key is forgotten with its first change: whoever reads it again
+//! know, and tells them by mail. A key is forgotten with its first change: who reads it again
 //! tracks it again.
 //!
 //! What a front end does with an invalidation rests on three rules:

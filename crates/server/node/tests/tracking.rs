@@ -93,7 +93,7 @@ impl World {
         let host = &mut self.cluster.lanes[place.1].hosts[place.0];
         let hears = client.broad || host.lane.track(DB, key.as_bytes());
         client.reads.insert(tag, (key.to_owned(), !hears));
-        let call = OwnedCall::new([b"GET", key.as_bytes()].into_iter()).expect("a command");
+        let call = OwnedCall::new([&b"GET"[..], key.as_bytes()]).expect("a command");
         let answer = host.lane.read(now, DB, &call.call(), |reply| value(&reply));
         match answer {
             Some(value) => {
@@ -245,7 +245,7 @@ fn a_lease_that_lapses_is_told_before_others_go_on_without_the_node() {
     let write = world.ask(other, "SET k1 new");
     while !world.answers.contains_key(&write) {
         world.turn();
-        let answered = world.answers.get(&write).is_some();
+        let answered = world.answers.contains_key(&write);
         assert!(!answered || world.clients[&cut_off].cache.is_empty(), "an acknowledged write");
     }
     assert!(matches!(world.answers[&write], Outcome::Done(Reply::Ok)));

@@ -2,7 +2,7 @@
 //!
 //! A lane knows which of its connections have read which key, or want to hear of every key with a
 //! prefix. The node says what has changed ([`crate::Frontend::invalidated`]); a key is forgotten with
-//! its first change, and whoever reads it again is tracked again.
+//! its first change, and who reads it again is tracked again.
 //!
 //! **Order.** A key is tracked before it is read. What a client is told of a change is put behind every
 //! reply that is still to come, so it comes behind whatever the client is answered that was read

@@ -225,11 +225,11 @@ fn only_what_is_opted_in_or_not_opted_out_is_tracked() {
         talk(&mut harness, id, "EXEC");
         talk(&mut harness, id, "GET e");
     }
-    let mut heard = |key: &str| {
+    let heard = |key: &str| {
         talk(&mut harness, writer, &format!("SET {key} 1"));
         [opts_in, opts_out].map(|id| !told(&mut harness, id).is_empty())
     };
-    let heard = ["a", "b", "c", "d", "e"].map(|key| heard(key));
+    let heard = ["a", "b", "c", "d", "e"].map(heard);
     let (no, yes) = ([false, true], [true, false]);
     assert_eq!(heard, [no, yes, no, yes, no]);
 }
