@@ -38,13 +38,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "resp",
         guard: "a message leaves after the changes that its connection asked for before it",
         checks: &[Tests("resp", "a_message_leaves_after_the_changes")],
-        in_gate: false,
+        in_gate: true,
     },
     Mutant {
         name: "resp_subscribers_have_no_limit",
         home: "resp",
         guard: "a subscriber that doesn't read is disconnected at the limit of its class",
         checks: &[Tests("resp", "a_slow_subscriber_is_disconnected")],
-        in_gate: false,
+        in_gate: true,
     },
 ];

@@ -504,7 +504,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "resp",
         guard: "nothing is handed to a client that has gone",
         checks: &[Tests("resp", "who_has_gone_waits_no_more")],
-        in_gate: false,
+        in_gate: true,
     },
     Mutant {
         name: "resp_read_overtakes_read",
@@ -713,15 +713,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "commands_member_taken_before_target",
         home: "commands",
         guard: "a member is taken out of a set only once the other one can take it",
-        checks: &[Tests("commands", "random_commands")],
-        in_gate: false,
+        checks: &[Tests("commands", "every_example")],
+        in_gate: true,
     },
     Mutant {
         name: "commands_member_restored_twice",
         home: "commands",
         guard: "no payload gives a set or a hash the same member twice",
         checks: &[Tests("commands", "damaged_payloads")],
-        in_gate: false,
+        in_gate: true,
     },
     Mutant {
         name: "commands_stream_restored_unordered",

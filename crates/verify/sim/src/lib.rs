@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod channels;
 mod clients;
 mod collections;
 mod command;

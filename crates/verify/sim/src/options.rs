@@ -112,13 +112,13 @@ impl Engine {
     /// Whether a rare branch of this name can be reached in a run of the engine.
     pub fn has_probe(self, name: &str) -> bool {
         let part = name.split(':').next().unwrap_or_default();
-        let places = || {
-            let engine = quorate_node::EngineConfig::named(self.name());
-            engine.is_some_and(|engine| engine.capabilities().places)
-        };
+        let engine = || quorate_node::EngineConfig::named(self.name());
+        let places = || engine().is_some_and(|engine| engine.capabilities().places);
+        let replicated = || engine().is_some_and(|engine| engine.capabilities().replicated);
         match part {
             "membership" => true,
             "rifl" => !self.is_rival(),
+            "pubsub" => !self.is_rival() && replicated(),
             "node" => places(),
             part => part == self.name(),
         }

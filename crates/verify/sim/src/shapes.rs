@@ -23,6 +23,8 @@ names! {
     alone,
     /// Clients use hashes, lists and sets, too.
     types,
+    /// Clients publish and listen.
+    channels,
 }
 
 impl Shapes {
@@ -42,6 +44,8 @@ pub(crate) struct Shape {
     pub(crate) expiry: bool,
     /// Whether clients use hashes, lists and sets, too.
     pub(crate) types: bool,
+    /// Whether clients publish and listen.
+    pub(crate) channels: bool,
     /// How many nodes, if the other choices determine it.
     pub(crate) nodes: Option<u16>,
     /// How many of the nodes have the keyspace, if not all.
@@ -61,6 +65,7 @@ impl Default for Shape {
             churn: false,
             expiry: false,
             types: false,
+            channels: false,
             nodes: None,
             replicas: None,
             collect_every: quorate_hermes::Options::COLLECT_EVERY,
@@ -74,10 +79,11 @@ impl Shape {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"whatform"));
         // Shapes that cost much time or show little are rarer.
         let left_out = Shapes { size: rng.chance(1, 2), alone: rng.chance(3, 4), ..Shapes::NONE };
-        let elsewhere = Shapes { types: true, ..Shapes::NONE };
+        let elsewhere = Shapes { types: true, channels: true, ..Shapes::NONE };
         let drawn = options.shapes.draw(elsewhere, &mut rng, (1, 5)).without(left_out);
         let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"hastypes"));
         let types = crate::names::draw(options.shapes.types, &mut apart, (1, 2));
+        let channels = crate::names::draw(options.shapes.channels, &mut apart, (1, 2));
         let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]
             .map(|of: &[u32; 3]| of[rng.below(3) as usize]);
         if options.engine.is_rival() {
@@ -93,6 +99,7 @@ impl Shape {
             churn: drawn.churn,
             expiry: drawn.expiry,
             types,
+            channels,
             nodes: match (drawn.alone, groups) {
                 (true, _) => Some(1),
                 (false, true) => Some(5),
@@ -122,6 +129,7 @@ impl fmt::Display for Shape {
         f.write_str(if self.churn { ", churn" } else { "" })?;
         f.write_str(if self.expiry { ", expiry" } else { "" })?;
         f.write_str(if self.types { ", types" } else { "" })?;
+        f.write_str(if self.channels { ", channels" } else { "" })?;
         f.write_str(if self.collect_every == COLLECT_SOON { ", collects soon" } else { "" })
     }
 }

@@ -11,6 +11,7 @@ use quorate_check::TxnHistory;
 use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
+use crate::channels::Channels;
 use crate::clients::{Clients, Plan};
 use crate::collections::Collections;
 use crate::flow::Storm;
@@ -308,6 +309,8 @@ struct Simulation<'a> {
     /// By number of their keyspace.
     users: Vec<Users>,
     sessions: SessionClients,
+    /// Clients that publish and listen, if the run has any.
+    channels: Option<Channels>,
     nemesis: Nemesis,
     beyond: bool,
     /// The first storm; it ends the run.
@@ -324,6 +327,7 @@ impl<'a> Simulation<'a> {
         let with_sessions = SessionPlan::draw(seed, options);
         text.push_str(&format!("{shape}{with_sessions}"));
         nodes.iter_mut().for_each(|node| node.session_term = with_sessions.term);
+        let with_channels = shape.channels;
         let mut shapes = vec![(shape, guests)];
         for neighbour in Neighbour::draw(seed, options, nodes.len() as u16) {
             neighbour.add_to(&mut nodes);
@@ -364,6 +368,7 @@ impl<'a> Simulation<'a> {
             plans.iter_mut().map(|plan| Clients::new(plan, &mut world)).collect();
         let session_steps = script.map(|script| &script.session_steps[..]);
         let sessions = SessionClients::new(with_sessions, session_steps, record, &mut world);
+        let channels = with_channels.then(|| Channels::new(seed, &mut world));
         let faults_done = script.map(|script| &script.faults[..]);
         let nemesis = Nemesis::new(seed, faults, faults_done, &mut world);
         let mut users = Vec::new();
@@ -371,7 +376,19 @@ impl<'a> Simulation<'a> {
             users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
         }
         let (setup, beyond, storm) = (text, false, None);
-        Self { seed, options, setup, faults, world, users, sessions, nemesis, beyond, storm }
+        Self {
+            seed,
+            options,
+            setup,
+            faults,
+            world,
+            users,
+            sessions,
+            channels,
+            nemesis,
+            beyond,
+            storm,
+        }
     }
 
     /// The events of a recorded run, as a script.
@@ -418,6 +435,7 @@ impl<'a> Simulation<'a> {
             return if self.beyond { Ok(()) } else { Err((FailureKind::Liveness, message)) };
         }
         self.sessions.stop();
+        self.channels.iter_mut().for_each(|channels| channels.working = false);
         for Users { clients, loader } in &mut self.users {
             clients.stop();
             loader.stop();
@@ -426,6 +444,14 @@ impl<'a> Simulation<'a> {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
+        if let Some(channels) = &mut self.channels {
+            channels.publish_everywhere(&mut self.world);
+            let missing = |this: &Self| this.channels.as_ref()?.missing(&this.world);
+            if !self.advance(deadline, |this| missing(this).is_none()) {
+                let message = missing(self).unwrap_or_default();
+                return Err((FailureKind::Liveness, message));
+            }
+        }
         loop {
             // A read may find a newer version, which again needs a read to finish.
             for users in &self.users {
@@ -468,6 +494,16 @@ impl<'a> Simulation<'a> {
         match self.world.handle(event) {
             None => {}
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
+            Some(Event::Channels) => {
+                if let Some(channels) = &mut self.channels {
+                    channels.draw(&mut self.world);
+                }
+            }
+            Some(Event::Channel { place, act }) => {
+                if let Some(channels) = &mut self.channels {
+                    channels.act(&mut self.world, place, act);
+                }
+            }
             Some(Event::Operator) => self.nemesis.operate(&mut self.world),
             Some(Event::Restore) => self.nemesis.restore(&mut self.world),
             Some(Event::Load(keyspace)) => {
@@ -491,7 +527,10 @@ impl<'a> Simulation<'a> {
             }
             Some(other) => unreachable!("nobody's event: {other:?}"),
         }
-        let Self { users, world, sessions, .. } = self;
+        let Self { users, world, sessions, channels, .. } = self;
+        if let Some(channels) = channels {
+            channels.collect(world);
+        }
         users.iter_mut().for_each(|users| users.loader.collect(world));
         sessions.collect(world);
         users.iter_mut().for_each(|users| users.clients.collect(world));
@@ -659,6 +698,8 @@ impl<'a> Simulation<'a> {
             let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), unleased);
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
             wrong = wrong.or_else(|| misled.clone());
+            let complaints = self.channels.as_ref().map(|channels| &channels.complaints);
+            wrong = wrong.or_else(|| complaints?.first().cloned());
             if !beyond {
                 wrong = wrong.or_else(|| seen.queues.check_left(&queues::left(&contents)).err());
                 wrong = wrong.or_else(|| queues::lost(&seen.queues, &contents));

@@ -1,12 +1,14 @@
 //! Turns: the work of one loop turn of a lane, and its interruptions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use quorate_commands::{Op, Reply, Wait};
 use quorate_machine::{Outcome, Rng, Seal};
 use quorate_node::{BlockingCall, Lane, Mail, Outbox, SessionCall};
-use quorate_types::{Instant, KeyspaceId, LaneId, NodeSet, Now, Tag};
+use quorate_types::{Instant, KeyspaceId, LaneId, NodeSet, Now, Publication, Tag, Topic};
 
+use crate::channels::Place;
 use crate::command::Command;
 use crate::script::Fault;
 use crate::world::{Answer, Event, MS, World};
@@ -76,6 +78,31 @@ impl World {
             lane.lease(now, tag, request, out);
             None
         });
+    }
+
+    /// So many clients of a lane listen to a channel from now on.
+    pub(crate) fn listen(&mut self, node: usize, lane: usize, channel: &str, clients: u32) {
+        self.flow.begin_op();
+        self.turn(node, lane, |lane, _, _| {
+            lane.listen(Topic::Channel, channel.as_bytes(), clients);
+            None
+        });
+    }
+
+    /// A client of a lane publishes; how many get it, as far as is known.
+    pub(crate) fn publish(
+        &mut self,
+        node: usize,
+        lane: usize,
+        publication: &Arc<Publication>,
+    ) -> u64 {
+        self.flow.begin_op();
+        let mut receivers = 0;
+        self.turn(node, lane, |lane, _, out| {
+            receivers = lane.broadcast(publication, out);
+            None
+        });
+        receivers
     }
 
     /// A session's call reaches a node.
@@ -169,6 +196,7 @@ impl World {
     /// Sends the output of a turn: after the seal, as in the runtime.
     pub(crate) fn flush(&mut self, node: usize, lane: usize) {
         let now = self.nodes[node].clock(self.time);
+        let life = self.nodes[node].life;
         let host = &mut self.nodes[node].lanes[lane];
         self.leased.append(&mut host.out.leased);
         for done in host.out.done.drain(..) {
@@ -192,6 +220,8 @@ impl World {
         for (name, times) in host.out.probes.drain(..) {
             *self.probes.entry(name).or_default() += times;
         }
+        let place = Place { node, life, lane };
+        self.published.extend(host.out.published.drain(..).map(|heard| (place, heard)));
         let rejoined = host.out.rejoined.take();
         let mail: Vec<(LaneId, Mail)> = host.out.mail.drain(..).collect();
         let peers = host.out.take_waiting();
@@ -203,7 +233,6 @@ impl World {
         for (tag, answer) in control {
             self.operator_answered(node, tag, answer);
         }
-        let life = self.nodes[node].life;
         for (to, mail) in mail {
             // Mail between lanes is in order.
             let at = self.time + 1_000;

@@ -2,13 +2,17 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Rng};
 use quorate_node::{Mail, NodeConfig, Shared};
-use quorate_types::{Duration, Epoch, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Timestamp};
+use quorate_types::{
+    Duration, Epoch, Incarnation, KeyspaceId, NodeId, NodeSet, Publication, Tag, Timestamp,
+};
 
 use crate::Faults;
+use crate::channels::{Act, Place};
 use crate::flow::Flow;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
@@ -95,6 +99,10 @@ pub(crate) enum Event {
     Operator,
     /// The operator wants all nodes to be members.
     Restore,
+    /// A client publishes or listens.
+    Channels,
+    /// One does on a lane that stood still.
+    Channel { place: Place, act: Act },
     /// The nemesis draws faults.
     Nemesis,
     /// A fault of a script begins or ends.
@@ -168,6 +176,8 @@ pub(crate) struct World {
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
+    /// What lanes have heard of what was published elsewhere, for the clients that listen.
+    pub(crate) published: Vec<(Place, Arc<Publication>)>,
     /// Answers of lease managers, for clients with sessions.
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after this many more engine messages, if that leaves a majority.
@@ -220,6 +230,7 @@ impl World {
             operator: Operator::default(),
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
+            published: Vec::new(),
             leased: Vec::new(),
             ambush: None,
             died: Vec::new(),
