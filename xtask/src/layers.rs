@@ -62,7 +62,8 @@ pub const LAYERS: &[Layer] = &[
 ];
 
 /// Libraries that a pure crate may link: small, `no_std`, deterministic.
-pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "libm", "once_cell", "rapidhash", "zerocopy"];
+pub const PURE_LIBRARIES: &[&str] =
+    &["hashbrown", "libm", "once_cell", "rapidhash", "twox-hash", "zerocopy"];
 
 /// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
 /// may name them.
@@ -72,6 +73,7 @@ pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("rustix", &["runtime", "rig", "scripts"]),
     ("mlua", &["scripts"]),
     ("once_cell", &["commands"]),
+    ("twox-hash", &["commands"]),
     ("rtrb", &["sync"]),
     ("tokio", &["admin", "client", "rig"]),
     ("axum", &["admin"]),

@@ -60,8 +60,8 @@
 //!   time, until the value comes from a Redis that has counted it.
 //! - `SORT` sorts at most 262,144 elements; equal ones keep their order; words are compared by their
 //!   bytes.
-//! - `SET ... IFDEQ`, `IFDNE`, the same options of `DELEX`, and `DIGEST` are not there; `IFEQ`, `IFNE`,
-//!   `DELEX` and `DELIFEQ` are, as Redis 8.4 and Valkey 9 document them.
+//! - `DIGEST`, `DELEX`, `DELIFEQ` and the conditions of `SET` (`IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`) are as
+//!   Redis 8.4 and Valkey 9 document them. A digest that is none is an error also if the key is absent.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
 //! - A range by name of members with several scores, which has no meaning, is what Redis finds in a
 //!   listpack; in a skiplist, what it finds is a matter of chance.

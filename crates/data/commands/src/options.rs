@@ -74,13 +74,17 @@ pub(crate) enum Condition<'a> {
     Is(&'a [u8]),
     /// Another string, or none at all.
     IsNot(&'a [u8]),
+    /// A string with this digest.
+    HasDigest(u64),
+    /// A string with another digest, or none at all.
+    LacksDigest(u64),
 }
 
 impl<'a> Condition<'a> {
     /// The condition that a word and the value behind it say. `None` if the word says none.
     ///
     /// # Errors
-    /// If it speaks of digests.
+    /// If it says a digest that is none.
     pub(crate) fn parse(word: &[u8], value: &'a [u8]) -> Result<Option<Self>, Reply<'static>> {
         if is_word(word, "IFEQ") {
             return Ok(Some(Self::Is(value)));
@@ -88,7 +92,14 @@ impl<'a> Condition<'a> {
         if is_word(word, "IFNE") {
             return Ok(Some(Self::IsNot(value)));
         }
-        if is_word(word, "IFDEQ") || is_word(word, "IFDNE") { Err(NO_DIGESTS) } else { Ok(None) }
+        let digest = || parse_digest(value).ok_or(NO_DIGEST);
+        if is_word(word, "IFDEQ") {
+            return digest().map(|digest| Some(Self::HasDigest(digest)));
+        }
+        if is_word(word, "IFDNE") {
+            return digest().map(|digest| Some(Self::LacksDigest(digest)));
+        }
+        Ok(None)
     }
 
     /// Whether a key that holds this meets it.
@@ -96,14 +107,27 @@ impl<'a> Condition<'a> {
         match self {
             Self::Is(wanted) => mutant!("commands_condition_ignored") || value == Some(wanted),
             Self::IsNot(unwanted) => value != Some(unwanted),
+            Self::HasDigest(wanted) => value.map(digest_of) == Some(wanted),
+            Self::LacksDigest(unwanted) => value.map(digest_of) != Some(unwanted),
         }
     }
 }
 
-const NO_DIGESTS: Reply<'static> = Reply::error(
-    "ERR Quorate has no digests of values yet, so neither IFDEQ nor IFDNE; compare the value with \
-     IFEQ or IFNE",
+const NO_DIGEST: Reply<'static> = Reply::error(
+    "ERR the digest must be exactly 16 hexadecimal characters, as DIGEST answers them",
 );
+
+/// The digest of a string: XXH3 of 64 bits, without a seed.
+pub(crate) fn digest_of(string: &[u8]) -> u64 {
+    twox_hash::XxHash3_64::oneshot(string)
+}
+
+/// A digest in hexadecimal, in capitals or not.
+fn parse_digest(text: &[u8]) -> Option<u64> {
+    let is_digest = text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
+    let text = core::str::from_utf8(text).ok().filter(|_| is_digest)?;
+    u64::from_str_radix(text, 16).ok()
+}
 
 impl<'a> Options<'a> {
     /// Reads the options from argument `first` on.
@@ -208,4 +232,20 @@ pub(crate) fn absolute(
 /// The error of an expiry time that is not positive or overflows.
 pub(crate) fn invalid_expire_time(name: &str) -> Reply<'static> {
     Reply::Error(format!("ERR invalid expire time in '{name}' command").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_that_of_redis() {
+        // From Redis's documentation of `DIGEST`.
+        assert_eq!(digest_of(b"Hello world"), 0xb6ac_b9d8_4a38_ff74);
+        assert_eq!(parse_digest(b"B6acb9d84a38ff74"), Some(0xb6ac_b9d8_4a38_ff74));
+        assert_eq!(parse_digest(b"0000000000000001"), Some(1));
+        for text in [&b"b6acb9d84a38ff7"[..], b"+6acb9d84a38ff74", b"b6acb9d84a38ff74 ", b""] {
+            assert_eq!(parse_digest(text), None);
+        }
+    }
 }

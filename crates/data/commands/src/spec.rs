@@ -189,6 +189,7 @@ pub enum ServerCommand {
     Flushdb,
     Flushall,
     Wait,
+    Waitaof,
     Publish,
     Spublish,
     PubsubChannels,

@@ -1,6 +1,7 @@
 //! Commands on a string as a whole or on a range of its bytes.
 
 use alloc::borrow::Cow;
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -8,7 +9,7 @@ use quorate_machine::{Access, Change, Current, ValueKind};
 use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
-use crate::options::{Command, Condition, Options, Unit, absolute};
+use crate::options::{Command, Condition, Options, Unit, absolute, digest_of};
 use crate::several::wrong_number_of_arguments;
 use crate::{Args, Reply, generic};
 
@@ -226,7 +227,19 @@ pub(crate) fn delifeq<'a>(
     change_unless_error(delete_if(Condition::Is(args.get(2)), current))
 }
 
-/// `DELEX key [IFEQ | IFNE value]`, as Redis 8.4 has it: without a condition, a `DEL`.
+/// `DIGEST key`, as Redis 8.4 has it.
+pub(crate) fn digest<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let text = |value| Reply::Bulk(format!("{:016x}", digest_of(value)).into_bytes().into());
+    let answer = string_of(current).map(|value| value.map_or(Reply::Null, text));
+    (answer.unwrap_or_else(|error| error), Change::Keep)
+}
+
+/// `DELEX key [IFEQ | IFNE value | IFDEQ | IFDNE digest]`, as Redis 8.4 has it: without a condition, a
+/// `DEL`.
 pub(crate) fn delex<'a>(
     args: Args<'a>,
     now: UnixMillis,

@@ -77,6 +77,7 @@ impl<B: Backend> Context<'_, B> {
                 Ok(_) => Reply::Int(self.backend.replicas(database) as i64),
                 Err(reply) => reply,
             },
+            Command::Waitaof => wait_for_disk(args).unwrap_or_else(|error| error),
             // Only options that are wrong come here.
             Command::Flushdb | Command::Flushall | Command::Shutdown => SYNTAX,
             Command::Command
@@ -246,11 +247,35 @@ fn shutdown_options(args: Args<'_>) -> Result<bool, Reply<'static>> {
     Ok(abort)
 }
 
+/// `WAITAOF numlocal numreplicas timeout`. No node writes to a disk, so none ever has what it is asked
+/// for, and nothing is waited for.
+fn wait_for_disk(args: Args<'_>) -> Result<Reply<'static>, Reply<'static>> {
+    let integer = |at| parse_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
+    let local = integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(Reply::error("ERR value is out of range, value must between 0 and 1"));
+    }
+    if integer(2)? < 0 {
+        return Err(Reply::error("ERR value is out of range, must be positive"));
+    }
+    timeout(args.get(3))?;
+    if local > 0 {
+        return Err(Reply::error(
+            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+        ));
+    }
+    Ok(Reply::Array(vec![Reply::Int(0), Reply::Int(0)]))
+}
+
+/// A timeout in milliseconds.
+fn timeout(word: &[u8]) -> Result<u64, Reply<'static>> {
+    let timeout =
+        parse_integer(word).ok_or(Reply::error("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(timeout).map_err(|_| Reply::error("ERR timeout is negative"))
+}
+
 /// The replicas and milliseconds that `WAIT` names.
 pub(crate) fn wait_arguments(args: Args<'_>) -> Result<(i64, u64), Reply<'static>> {
     let wanted = parse_integer(args.get(1)).ok_or(NOT_AN_INTEGER)?;
-    let timeout = parse_integer(args.get(2))
-        .ok_or(Reply::error("ERR timeout is not an integer or out of range"))?;
-    let timeout = u64::try_from(timeout).map_err(|_| Reply::error("ERR timeout is negative"))?;
-    Ok((wanted, timeout))
+    Ok((wanted, timeout(args.get(2))?))
 }

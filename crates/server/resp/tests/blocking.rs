@@ -203,6 +203,26 @@ fn client_unblock_ends_a_wait_as_if_its_time_were_over_or_with_an_error() {
 }
 
 #[test]
+fn nothing_is_on_a_disk() {
+    let mut harness = harness();
+    let id = harness.connect();
+    for (line, reply) in [
+        ("WAITAOF 0 1 0", "*2\r\n:0\r\n:0\r\n"),
+        (
+            "WAITAOF 1 0 0",
+            "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n",
+        ),
+        ("WAITAOF x 0 0", "-ERR value is not an integer or out of range\r\n"),
+        ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1\r\n"),
+        ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive\r\n"),
+        ("WAITAOF 0 0 -1", "-ERR timeout is negative\r\n"),
+        ("WAITAOF 0 0 x", "-ERR timeout is not an integer or out of range\r\n"),
+    ] {
+        assert_eq!(harness.talk(id, line), reply, "{line}");
+    }
+}
+
+#[test]
 fn who_has_gone_waits_no_more() {
     let mut harness = harness();
     let (closed, hung_up, other) = (harness.connect(), harness.connect(), harness.connect());

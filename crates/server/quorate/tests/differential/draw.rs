@@ -237,7 +237,7 @@ pub(crate) const ELSEWHERE: &[&str] = &[
     "shutdown",
     "session",
     "keyrange",
-    "delex",
+    "delex digest waitaof",
     "delifeq",
     "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop",
     "eval eval_ro evalsha evalsha_ro script fcall fcall_ro function",
