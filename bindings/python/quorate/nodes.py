@@ -43,6 +43,9 @@ def take_retry(options: dict[str, Any]) -> Any:
     an option that would have no effect."""
     if options.get("single_connection_client"):
         raise TypeError("single_connection_client has no effect: a client has connections to several nodes")
+    for name in ("cache", "cache_config"):
+        if options.get(name):
+            raise TypeError(f"{name} has no effect here: read through a redis.Redis that has a cache")
     # Whatever failed is tried again anyhow, under its number.
     for name in ("retry_on_timeout", "retry_on_error"):
         options.pop(name, None)

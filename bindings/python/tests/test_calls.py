@@ -575,6 +575,9 @@ class Scenarios:
     def test_options_that_would_have_no_effect_are_refused(self):
         with self.assertRaises(TypeError):
             self.Client(single_connection_client=True)
+        for option in ("cache", "cache_config"):
+            with self.assertRaises(TypeError):
+                self.Client(**{option: object()})
         for nodes in ([], ["host:port"], ["user@host:1"], ["host:1/2"]):
             with self.assertRaises(ValueError):
                 self.Client(nodes=nodes)

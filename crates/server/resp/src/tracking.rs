@@ -156,9 +156,10 @@ impl Inbox {
     }
 
     fn take(&self) -> Vec<(Slot, Told)> {
-        if !self.any.swap(false, Relaxed) {
+        if self.is_empty() {
             return Vec::new();
         }
+        self.any.store(false, Relaxed);
         std::mem::take(&mut lock(&self.messages))
     }
 }
