@@ -266,20 +266,24 @@ fn a_lease_that_lapses_is_told_before_others_go_on_without_the_node() {
 
 #[test]
 fn a_change_names_the_client_that_made_it() {
-    let mut world = World::new(3, &keyspace(EngineConfig::hermes()));
-    for (origin, lane) in [(7, 0), (8, 1)] {
-        let (now, tag) = (at(world.cluster.time), world.cluster.tag());
-        let host = world.cluster.host((0, lane));
-        assert!(host.lane.track(DB, b"k1"));
-        host.lane.submit(now, DB, tag, origin, command(&["SET", "k1", "v"]), &mut host.out);
-        let mut writers = BTreeSet::new();
-        for _ in 0..100 {
-            world.cluster.turn(Duration::from_millis(1));
-            for invalidation in world.cluster.host((0, lane)).out.invalidated.drain(..) {
-                let Invalidation::Keys(_, changes) = invalidation else { panic!("a lease lapsed") };
-                writers.extend(changes.keys.iter().map(|changed| changed.writer.map(u64::from)));
+    let alone = EngineConfig::first_with(|can| !can.replicated);
+    for (nodes, engine) in [(3, EngineConfig::hermes()), (3, EngineConfig::meerkat()), (1, alone)] {
+        let mut world = World::new(nodes, &keyspace(engine));
+        for (origin, lane, key) in [(7, 0, "k1"), (8, 1, "k1"), (9, 0, "k2"), (10, 1, "k2")] {
+            let (now, tag) = (at(world.cluster.time), world.cluster.tag());
+            let host = world.cluster.host((0, lane));
+            assert!(host.lane.track(DB, key.as_bytes()));
+            host.lane.submit(now, DB, tag, origin, command(&["SET", key, "v"]), &mut host.out);
+            let mut writers = BTreeSet::new();
+            for _ in 0..100 {
+                world.cluster.turn(Duration::from_millis(1));
+                for told in world.cluster.host((0, lane)).out.invalidated.drain(..) {
+                    let Invalidation::Keys(_, changes) = told else { panic!("a lease lapsed") };
+                    let of = changes.keys.iter().map(|changed| changed.writer.map(u64::from));
+                    writers.extend(of);
+                }
             }
+            assert_eq!(writers, BTreeSet::from([Some(origin)]));
         }
-        assert_eq!(writers, BTreeSet::from([Some(origin)]));
     }
 }
