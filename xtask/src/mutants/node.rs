@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "node",
         guard: "a key that changes during a try is tried again",
         checks: &[Tests("node", "a_push_alone_during_a_try")],
-        in_gate: false,
+        in_gate: true,
     },
     Mutant {
         name: "node_flush_asks_one_replica",

@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "commands",
         guard: "A group moves on to the entries behind those that were delivered",
         checks: &[SWEEP],
-        in_gate: false,
+        in_gate: true,
     },
     Mutant {
         name: "commands_stream_nodes_are_cut",

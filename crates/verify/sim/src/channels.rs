@@ -124,7 +124,8 @@ impl Channels {
     pub(crate) fn collect(&mut self, world: &mut World) {
         for (place, publication) in std::mem::take(&mut world.published) {
             if let Err(wrong) = self.hear(place, &publication) {
-                self.complaints.push(format!("{place:?} hears {publication:?}: {wrong}"));
+                let text = String::from_utf8_lossy(&publication.message);
+                self.complaints.push(format!("{place:?} hears \"{text}\": {wrong}"));
             }
         }
     }
