@@ -81,6 +81,7 @@ mod bitmap;
 mod block;
 mod blocking;
 mod call;
+mod debug;
 mod describe;
 mod double;
 mod dump;
@@ -128,6 +129,7 @@ pub use args::{Args, Span};
 pub use block::{Block, Watch};
 pub use blocking::{Line, Wait};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
+pub use debug::debug_protocol;
 pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
     commands_info,

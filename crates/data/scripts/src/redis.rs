@@ -2,9 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
-use quorate_commands::{Args, Call, Reply, Run, Span, flag, lookup_name, resolve};
+use quorate_commands::{
+    Args, Call, Reply, Run, ServerCommand, Span, debug_protocol, flag, lookup_name, resolve,
+};
 use quorate_machine::{Rng, Workspace};
 use quorate_types::{UnixMillis, limits};
 
@@ -103,7 +106,8 @@ impl<'w> Commands<'w> {
             Ok(call) => call,
             Err(why) => return Ok(Answer::Refused(why)),
         };
-        let reply = call.run_within_script(self.now, self.workspace);
+        let reply =
+            debugged(&call).unwrap_or_else(|| call.run_within_script(self.now, self.workspace));
         if self.workspace.is_full() {
             return Err(self.budget.stop(Stop::Workspace));
         }
@@ -140,6 +144,24 @@ impl<'w> Commands<'w> {
     }
 }
 
+/// Whether scripts of this process may call `DEBUG PROTOCOL`.
+static DEBUG_ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Says whether scripts of this process may call `DEBUG PROTOCOL`, as tests of what becomes of each
+/// type of reply do: `DEBUG SET-DISABLE-DENY-SCRIPTS`.
+pub fn allow_debug(allowed: bool) {
+    DEBUG_ALLOWED.store(allowed, Relaxed);
+}
+
+/// The answer of `DEBUG PROTOCOL`.
+fn debugged(call: &Call<'_>) -> Option<Reply<'static>> {
+    let args = call.args;
+    let is_it = matches!(call.spec.run, Run::Server(ServerCommand::Debug))
+        && args.len() == 3
+        && args.get(1).eq_ignore_ascii_case(b"protocol");
+    is_it.then(|| debug_protocol(args.get(2)))
+}
+
 /// The call, if a script may make it.
 fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>, String> {
     let spec = match resolve(args) {
@@ -149,7 +171,8 @@ fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>
         }
         Err(_) => return Err("Unknown Redis command called from script".to_owned()),
     };
-    if spec.flags.has(flag::NOSCRIPT) {
+    let is_debug = matches!(spec.run, Run::Server(ServerCommand::Debug));
+    if spec.flags.has(flag::NOSCRIPT) && !(is_debug && DEBUG_ALLOWED.load(Relaxed)) {
         return Err("This Redis command is not allowed from script".to_owned());
     }
     let call = Call::new(spec, args);
@@ -161,7 +184,7 @@ fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>
         return Err("Write commands are not allowed from read-only scripts.".to_owned());
     }
     let alone = matches!(spec.run, Run::Key(_)) || call.answer_alone(UnixMillis(0)).is_some();
-    if !alone {
+    if !alone && debugged(&call).is_none() {
         let name = spec.name.replace('|', " ").to_ascii_uppercase();
         return Err(format!(
             "{name} is no command on keys, which is all that a script can run here; send it \

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use quorate_commands::{Args, Reply, parse_integer};
+use quorate_commands::{Args, Reply, debug_protocol, parse_integer};
 use quorate_types::Duration;
 
 use crate::backend::Backend;
 use crate::connection;
 use crate::dispatch::Context;
-use crate::session::{SYNTAX, bulk, failure, quoted};
+use crate::session::{SYNTAX, failure, quoted};
 
 const NOT_ALLOWED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \
                            \"local\", you can run it from a local connection, otherwise you need to \
@@ -34,7 +34,11 @@ impl<B: Backend> Context<'_, B> {
             // Nothing is on disk, nor compressed in nodes of its own: there is nothing to switch.
             (b"reload" | b"loadaof" | b"change-repl-id", _) => Reply::Ok,
             (b"set-active-expire" | b"quicklist-packed-threshold" | b"pause-cron", 3) => Reply::Ok,
-            (b"set-skip-checksum-validation" | b"set-disable-deny-scripts", 3) => Reply::Ok,
+            (b"set-skip-checksum-validation", 3) => Reply::Ok,
+            (b"set-disable-deny-scripts", 3) => {
+                quorate_scripts::allow_debug(args.get(2) == b"1");
+                Reply::Ok
+            }
             (b"replybuffer", 4) => Reply::Ok,
             (b"sleep", 3) => self.debug_sleep(args.get(2)),
             (b"error", 3) => failure(quoted(args.get(2)).into_owned()),
@@ -47,7 +51,7 @@ impl<B: Backend> Context<'_, B> {
                     Reply::Int(i64::from(matches))
                 }
             },
-            (b"protocol", 3) => protocol(args.get(2)),
+            (b"protocol", 3) => debug_protocol(args.get(2)),
             (
                 b"digest" | b"digest-value" | b"object" | b"jmap" | b"populate" | b"htstats"
                 | b"htstats-key" | b"listpack" | b"quicklist" | b"sdslen",
@@ -75,30 +79,5 @@ impl<B: Backend> Context<'_, B> {
         self.connection.barrier = true;
         self.core.waiting.push(self.id);
         Reply::Ok
-    }
-}
-
-/// A reply of each type.
-#[expect(clippy::approx_constant, reason = "it is Redis's number")]
-fn protocol(kind: &[u8]) -> Reply<'static> {
-    let numbers = || (0..3).map(Reply::Int).collect();
-    match kind.to_ascii_lowercase().as_slice() {
-        b"string" => bulk(b"Hello World"),
-        b"integer" => Reply::Int(12345),
-        b"double" => Reply::Double(3.141),
-        b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999".into()),
-        b"null" => Reply::Null,
-        b"array" => Reply::Array(numbers()),
-        b"set" => Reply::Set(numbers()),
-        b"map" => Reply::Map(
-            (0..3).map(|number| (Reply::Int(number), Reply::Bool(number == 1))).collect(),
-        ),
-        b"verbatim" => Reply::Verbatim("This is a verbatim\nstring".into()),
-        b"true" => Reply::Bool(true),
-        b"false" => Reply::Bool(false),
-        _ => Reply::error(
-            "ERR Wrong protocol type name. Please use one of the following: \
-             string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
-        ),
     }
 }

@@ -247,6 +247,17 @@ fn debug_is_refused_unless_it_is_allowed() {
     assert_eq!(harness.take(id), b"+OK\r\n+PONG\r\n");
     assert_eq!(harness.talk(id, "DEBUG RELOAD"), "+OK\r\n");
     assert_eq!(harness.talk(id, "DEBUG PROTOCOL integer"), ":12345\r\n");
+    // Scripts see replies of each type if that is wanted, and nothing else of DEBUG.
+    quorate_scripts::install();
+    let script = "EVAL \"redis.setresp(3) return redis.call('DEBUG', 'PROTOCOL', 'map')\" 0";
+    assert!(harness.talk(id, script).contains("not allowed from script"));
+    harness.talk(id, "DEBUG SET-DISABLE-DENY-SCRIPTS 1");
+    harness.talk(id, "HELLO 3");
+    assert!(harness.talk(id, script).starts_with("%3\r\n"));
+    let sleep = "EVAL \"return redis.call('DEBUG', 'SLEEP', '1')\" 0";
+    assert!(harness.talk(id, sleep).contains("no command on keys"));
+    harness.talk(id, "DEBUG SET-DISABLE-DENY-SCRIPTS 0");
+    harness.talk(id, "HELLO 2");
     assert!(harness.talk(id, "DEBUG DIGEST").starts_with("-ERR Quorate has no 'DEBUG DIGEST' yet"));
 }
 
