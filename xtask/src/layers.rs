@@ -22,16 +22,17 @@ pub struct Layer {
 }
 
 /// The words and contracts that every protocol speaks.
-const CONTRACT: &[&str] = &["types", "wire", "machine"];
+const CONTRACT: &[&str] = &["types", "collections", "wire", "machine"];
 
 /// What an engine that has sessions builds on.
-const ENGINE: &[&str] = &["types", "wire", "machine", "rifl", "engine"];
+const ENGINE: &[&str] = &["types", "collections", "wire", "machine", "rifl", "engine"];
 
 /// Bottom up: a crate depends only on crates above it in this list.
 pub const LAYERS: &[Layer] = &[
     Layer { name: "types", kind: Kind::Pure(&[]) },
+    Layer { name: "collections", kind: Kind::Pure(&["types"]) },
     Layer { name: "wire", kind: Kind::Pure(&["types"]) },
-    Layer { name: "machine", kind: Kind::Pure(&["types"]) },
+    Layer { name: "machine", kind: Kind::Pure(&["types", "collections"]) },
     Layer { name: "commands", kind: Kind::Pure(CONTRACT) },
     Layer { name: "scripts", kind: Kind::Std },
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },

@@ -6,7 +6,9 @@ use core::fmt::Debug;
 
 use quorate_types::{Timestamp, UnixMillis};
 
-use crate::{Content, ValueKind};
+use quorate_collections::{Collection, ValueKind};
+
+use crate::Content;
 
 /// What a command does to its key, which decides the protocol's path for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,6 +27,8 @@ pub enum Access {
 pub struct Current<'a> {
     /// The value, or nothing. A value past its expiry has been taken out already.
     pub content: Option<Content<'a>>,
+    /// The value, if it is large; its content has no bytes then.
+    pub large: Option<&'a Collection>,
     /// The version of the key, for `WATCH`. An absent key has the timestamp of its tombstone, or
     /// [`Timestamp::ZERO`].
     pub timestamp: Timestamp,
@@ -46,11 +50,22 @@ pub enum Change<'a> {
     },
     /// The same value with another expiry.
     Expire(Option<UnixMillis>),
-    /// The same object, changed in place. The base of the change is the version that the command
+    /// The same large value, changed in place. The base of the change is the version that the command
     /// saw ([`Current::timestamp`]), which its engine knows.
-    Delta(Cow<'a, [u8]>),
+    Delta {
+        /// What changes ([`quorate_collections::Delta`]); maybe nothing.
+        bytes: Cow<'a, [u8]>,
+        /// When the value expires from now on.
+        expire_at: Option<UnixMillis>,
+    },
     /// No value.
     Delete,
+}
+
+impl Current<'_> {
+    /// What a key that was never written holds.
+    pub const ABSENT: Current<'static> =
+        Current { content: None, large: None, timestamp: Timestamp::ZERO };
 }
 
 impl Change<'_> {
@@ -62,7 +77,9 @@ impl Change<'_> {
                 Change::Set { bytes: Cow::Owned(bytes.into_owned()), kind, expire_at }
             }
             Self::Expire(expire_at) => Change::Expire(expire_at),
-            Self::Delta(bytes) => Change::Delta(Cow::Owned(bytes.into_owned())),
+            Self::Delta { bytes, expire_at } => {
+                Change::Delta { bytes: Cow::Owned(bytes.into_owned()), expire_at }
+            }
             Self::Delete => Change::Delete,
         }
     }

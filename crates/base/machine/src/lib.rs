@@ -32,7 +32,7 @@ mod det_map;
 pub mod difference;
 mod gate;
 mod map_table;
-mod object;
+mod one_key;
 mod ordered;
 mod origins;
 mod outcome;
@@ -54,17 +54,17 @@ pub use deadlines::{Deadlines, Timeouts};
 pub use det_map::DetMap;
 pub use gate::{Completion, Gate, Gated, Seal};
 pub use map_table::{MapRecord, MapTable};
-pub use object::{Damaged, NoObject, Object, no_object};
+pub use one_key::OneKey;
 pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
 pub use origins::{Origins, Share};
 pub use outcome::{CallError, Outcome, Refusal, Request};
 pub use rng::Rng;
 pub use scan::Scan;
 pub use slab::{Slab, Slot};
-pub use table::{
-    CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind, WARM_TOGETHER,
-};
+pub use table::{CELLS, Content, LaneShared, Meta, PLACES, Record, Table, WARM_TOGETHER};
 pub use unhashed::Unhashed;
+
+pub use quorate_collections::{Collection, Draft, ValueKind, is_collection};
 
 /// The message and answer types of a protocol.
 pub trait Protocol {

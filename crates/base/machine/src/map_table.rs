@@ -5,60 +5,67 @@ use alloc::vec::Vec;
 
 use quorate_types::{UnixMillis, hash_key};
 
-use crate::{
-    CELLS, Content, LaneShared, Meta, NoObject, Object, OrderedTable, PLACES, Record, Table,
-    ValueKind, range_bounds,
-};
+use quorate_collections::{Collection, ValueKind, is_collection};
+
+use crate::{CELLS, Content, LaneShared, Meta, OrderedTable, PLACES, Record, Table, range_bounds};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MapTable<M: Meta, V: Object = NoObject> {
+pub struct MapTable<M: Meta> {
     by_key: BTreeMap<Vec<u8>, u32>,
-    records: BTreeMap<u32, MapRecord<M, V>>,
+    records: BTreeMap<u32, MapRecord<M>>,
     next: u32,
     highest: u64,
     cells: [u64; CELLS],
+    packed_bytes_max: usize,
 }
 
 /// One record of a [`MapTable`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MapRecord<M: Meta, V: Object = NoObject> {
+pub struct MapRecord<M: Meta> {
     key: Vec<u8>,
     meta: M,
     locked_state: M::LockedState,
-    value: Option<(Value<V>, Option<UnixMillis>)>,
+    value: Option<(Value, Option<UnixMillis>)>,
+    packed_bytes_max: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Value<V> {
+enum Value {
     Packed(Vec<u8>, ValueKind),
-    Object(V),
+    Large(Collection),
 }
 
-impl<M: Meta, V: Object> MapRecord<M, V> {
+impl<M: Meta> MapRecord<M> {
     fn content(&self) -> Option<Content<'_>> {
         let (value, expire_at) = self.value.as_ref()?;
         let (bytes, kind) = match value {
             Value::Packed(bytes, kind) => (&bytes[..], *kind),
-            Value::Object(_) => (&[][..], ValueKind::Object),
+            Value::Large(collection) => (&[][..], collection.kind()),
         };
         Some(Content { bytes, kind, expire_at: *expire_at })
     }
 }
 
-impl<M: Meta, V: Object> Default for MapTable<M, V> {
+impl<M: Meta> Default for MapTable<M> {
     fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
+impl<M: Meta> MapTable<M> {
+    /// An empty one, in which collections of more bytes than that are large.
+    pub fn new(packed_bytes_max: usize) -> Self {
         Self {
             by_key: BTreeMap::new(),
             records: BTreeMap::new(),
             next: 0,
             highest: 0,
             cells: [0; CELLS],
+            packed_bytes_max,
         }
     }
-}
 
-impl<M: Meta, V: Object> MapTable<M, V> {
     /// What every record holds, in order of insertion: key, words, locked state, value. For checks.
     pub fn entries(
         &self,
@@ -69,9 +76,8 @@ impl<M: Meta, V: Object> MapTable<M, V> {
     }
 }
 
-impl<M: Meta, V: Object> Record for &mut MapRecord<M, V> {
+impl<M: Meta> Record for &mut MapRecord<M> {
     type Meta = M;
-    type Object = V;
 
     fn key(&self) -> &[u8] {
         &self.key
@@ -98,26 +104,28 @@ impl<M: Meta, V: Object> Record for &mut MapRecord<M, V> {
     }
 
     fn set_content(&mut self, Content { bytes, kind, expire_at }: Content<'_>) {
-        assert_ne!(kind, ValueKind::Object, "bytes are a packed value");
         self.value = Some((Value::Packed(bytes.into(), kind), expire_at));
+        if bytes.len() > self.packed_bytes_max {
+            self.large_mut();
+        }
     }
 
-    fn object(&self) -> Option<&V> {
+    fn large(&self) -> Option<&Collection> {
         match &self.value {
-            Some((Value::Object(object), _)) => Some(object),
+            Some((Value::Large(collection), _)) => Some(collection),
             _ => None,
         }
     }
 
-    fn object_mut(&mut self) -> Option<&mut V> {
-        match &mut self.value {
-            Some((Value::Object(object), _)) => Some(object),
-            _ => None,
+    fn large_mut(&mut self) -> Option<&mut Collection> {
+        let (value, _) = self.value.as_mut()?;
+        if let Value::Packed(bytes, kind) = value
+            && is_collection(*kind)
+            && let Ok(collection) = Collection::unpack(*kind, bytes)
+        {
+            *value = Value::Large(collection);
         }
-    }
-
-    fn set_object(&mut self, object: V, expire_at: Option<UnixMillis>) {
-        self.value = Some((Value::Object(object), expire_at));
+        if let Value::Large(collection) = value { Some(collection) } else { None }
     }
 
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>) {
@@ -131,12 +139,11 @@ impl<M: Meta, V: Object> Record for &mut MapRecord<M, V> {
     }
 }
 
-impl<M: Meta, V: Object> Table for MapTable<M, V> {
+impl<M: Meta> Table for MapTable<M> {
     type Meta = M;
-    type Object = V;
     type Handle = u32;
     type Record<'a>
-        = &'a mut MapRecord<M, V>
+        = &'a mut MapRecord<M>
     where
         M: 'a;
 
@@ -158,12 +165,13 @@ impl<M: Meta, V: Object> Table for MapTable<M, V> {
                 meta: M::default(),
                 locked_state: M::LockedState::default(),
                 value: None,
+                packed_bytes_max: self.packed_bytes_max,
             },
         );
         handle
     }
 
-    fn lock(&mut self, handle: u32) -> &mut MapRecord<M, V> {
+    fn lock(&mut self, handle: u32) -> &mut MapRecord<M> {
         self.records.get_mut(&handle).expect("a handle names a record until it is removed")
     }
 
@@ -210,7 +218,7 @@ impl<M: Meta, V: Object> Table for MapTable<M, V> {
     }
 }
 
-impl<M: Meta, V: Object> OrderedTable for MapTable<M, V> {
+impl<M: Meta> OrderedTable for MapTable<M> {
     fn range(
         &self,
         from: &[u8],
@@ -226,7 +234,7 @@ impl<M: Meta, V: Object> OrderedTable for MapTable<M, V> {
 }
 
 /// A map has one lane.
-impl<M: Meta, V: Object> LaneShared for MapTable<M, V> {
+impl<M: Meta> LaneShared for MapTable<M> {
     fn highest(&self) -> u64 {
         self.highest
     }

@@ -61,7 +61,6 @@ impl<T: Table> Ordered<T> {
 
 impl<T: Table> Table for Ordered<T> {
     type Meta = T::Meta;
-    type Object = T::Object;
     type Handle = T::Handle;
     type Record<'a>
         = T::Record<'a>

@@ -5,58 +5,16 @@ use core::hash::Hash;
 
 use quorate_types::UnixMillis;
 
-use crate::Object;
-
-/// What a value is, and in which form. The tag travels with every value so that other kinds need no
-/// new message.
-///
-/// A *packed* value is its bytes, and is replaced whole. An *object* lies beside them
-/// ([`Record::object`]) and is changed in place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[repr(u8)]
-pub enum ValueKind {
-    /// A Redis string.
-    #[default]
-    String = 0,
-    /// An [`Object`]. In a message the bytes are all of it, in a record's [`Content`] there are none.
-    Object = 1,
-    /// A Redis hash: fields and their values.
-    Hash = 2,
-    /// A Redis list.
-    List = 3,
-    /// A Redis set.
-    Set = 4,
-    /// A Redis sorted set: members and their scores.
-    SortedSet = 5,
-    /// A Redis stream: entries and groups of consumers.
-    Stream = 6,
-}
-
-impl ValueKind {
-    /// The kind with this wire number.
-    pub fn from_u8(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::String),
-            1 => Some(Self::Object),
-            2 => Some(Self::Hash),
-            3 => Some(Self::List),
-            4 => Some(Self::Set),
-            5 => Some(Self::SortedSet),
-            6 => Some(Self::Stream),
-            _ => None,
-        }
-    }
-
-    /// The kind with this wire number, where values are packed.
-    pub fn packed_from_u8(number: u8) -> Option<Self> {
-        Self::from_u8(number).filter(|kind| *kind != Self::Object)
-    }
-}
+use quorate_collections::{Collection, ValueKind};
 
 /// A value as it lies in a record or a message.
+///
+/// A *packed* value is its bytes, and is replaced whole. A *large* one is a collection that a table
+/// keeps beside them ([`Record::large`]), to be changed in place; in a message it is packed. Which form
+/// a collection has in a table is the table's affair: both are the same value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Content<'a> {
-    /// The bytes.
+    /// The bytes; none in the record of a large value.
     pub bytes: &'a [u8],
     /// What they are.
     pub kind: ValueKind,
@@ -92,9 +50,6 @@ pub trait Meta: Copy + Default + 'static {
 pub trait Record {
     /// The protocol's own words.
     type Meta: Meta;
-    /// What a large value is; [`crate::NoObject`] where values are packed.
-    type Object: Object;
-
     /// The record's key.
     fn key(&self) -> &[u8];
     /// The protocol's words.
@@ -107,14 +62,13 @@ pub trait Record {
     fn locked_state_mut(&mut self) -> &mut <Self::Meta as Meta>::LockedState;
     /// The value, if the key has one. Expired values are still here.
     fn content(&self) -> Option<Content<'_>>;
-    /// Replaces the value by a packed one.
+    /// Replaces the value by this one, whose bytes are all of it.
     fn set_content(&mut self, content: Content<'_>);
-    /// The value, if it is an object; [`Record::content`] has its kind and its expiry.
-    fn object(&self) -> Option<&Self::Object>;
-    /// The same, to be changed in place.
-    fn object_mut(&mut self) -> Option<&mut Self::Object>;
-    /// Replaces the value by an object.
-    fn set_object(&mut self, object: Self::Object, expire_at: Option<UnixMillis>);
+    /// The value, if it is large; [`Record::content`] has its kind and its expiry.
+    fn large(&self) -> Option<&Collection>;
+    /// The value as a large one, to be changed in place: a packed collection becomes large. `None` if it
+    /// is no collection.
+    fn large_mut(&mut self) -> Option<&mut Collection>;
     /// Replaces the expiry of the value, if there is a value.
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>);
     /// Removes the value; the record stays as a tombstone and keeps its meta.
@@ -132,12 +86,10 @@ pub const WARM_TOGETHER: usize = 16;
 pub trait Table {
     /// The protocol's words in each record.
     type Meta: Meta;
-    /// What a large value is; [`crate::NoObject`] where values are packed.
-    type Object: Object;
     /// Names a record until it is removed; finding a record again by handle costs no lookup.
     type Handle: Copy + Eq + Ord + Hash + Debug;
     /// A locked record, unlocked on drop.
-    type Record<'a>: Record<Meta = Self::Meta, Object = Self::Object>
+    type Record<'a>: Record<Meta = Self::Meta>
     where
         Self: 'a;
 

@@ -4,12 +4,11 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Verdict, Workspace, mutant};
+use quorate_machine::{Access, Change, Current, OneKey, Verdict, Workspace, mutant};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{BLOCK_TOO_MUCH, Metered};
-use crate::one_key::OneKey;
 use crate::room::{BLOCK_TOO_LONG, Room};
 use crate::script::OnlyKey;
 use crate::{CROSSKEY, Call, OwnedCall, Reply};

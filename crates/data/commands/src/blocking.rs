@@ -59,7 +59,6 @@ impl Line {
     pub fn wants(&self, kind: ValueKind) -> bool {
         match (self, kind) {
             // What it is tells only its bytes.
-            (_, ValueKind::Object) => true,
             (Self::Lists, kind) => kind == ValueKind::List,
             (Self::SortedSets, kind) => kind == ValueKind::SortedSet,
             (Self::Entries | Self::Group(_), kind) => kind == ValueKind::Stream,

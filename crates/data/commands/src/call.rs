@@ -5,14 +5,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Change, Command, Content, Current, ValueKind, Verdict, WARM_TOGETHER, Workspace,
+    Access, Change, Command, Content, Current, OneKey, ValueKind, Verdict, WARM_TOGETHER, Workspace,
 };
-use quorate_types::{Timestamp, UnixMillis, hash_key};
+use quorate_types::{UnixMillis, hash_key};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
 use crate::number::parse_integer;
-use crate::one_key::OneKey;
 use crate::options::is_word;
 use crate::owned_args::mix;
 use crate::refused::refusal;
@@ -22,7 +21,7 @@ use crate::spec::{
     AccessRule, ConnectionCommand, KeySpec, Keyed, KeysBegin, KeysFind, KeysFunction, Run,
     ServerCommand, Spec, Split, flag,
 };
-use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, range, sort, table};
+use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, large, range, sort, table};
 
 /// A command with its arguments, whose number is one that the command takes
 /// ([`crate::resolve`] checks it).
@@ -56,7 +55,8 @@ impl<'a> Call<'a> {
     pub fn execute(self, now: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
         debug_assert!(self.spec.takes(self.args.len()), "{} with a wrong arity", self.spec.name);
         match self.spec.run {
-            Run::Key(Keyed::One(run)) => run(self.args, now, current),
+            Run::Key(Keyed::One(run)) if self.takes_as_is(&current) => run(self.args, now, current),
+            Run::Key(Keyed::One(run)) => large::run_packed(run, self.args, now, current),
             Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, now, current),
             Run::Key(Keyed::Script) => self.run_script_on_one_key(now, current),
             _ => (self.answer_alone(now).unwrap_or(NOT_HERE), Change::Keep),
@@ -73,13 +73,32 @@ impl<'a> Call<'a> {
     ) -> (Reply<'a>, Change<'a>) {
         let mut key = OneKey::new(current);
         let mut metered = Metered::new(&mut key);
-        let reply = run(self.args, now, &mut metered);
+        let reply = self.run_over_keys(run, now, &mut metered);
         let is_exceeded = metered.is_exceeded();
         match self.single_key() {
             Ok(_) if is_exceeded => (TOO_MUCH, Change::Keep),
             Err(crosskey) if key.was_touched() => (crosskey, Change::Keep),
             _ => (reply, key.finish()),
         }
+    }
+
+    fn run_over_keys(
+        self,
+        run: KeysFunction,
+        now: UnixMillis,
+        workspace: &mut dyn Workspace,
+    ) -> Reply<'static> {
+        if self.spec.takes_large {
+            run(self.args, now, workspace)
+        } else {
+            large::run_all_packed(run, self.args, now, workspace)
+        }
+    }
+
+    /// Whether its function takes what the key holds in this form.
+    #[inline]
+    fn takes_as_is(&self, current: &Current<'_>) -> bool {
+        current.large.is_none() || self.spec.takes_large
     }
 
     /// Runs the command over a workspace that has all its keys. Reads no key that it writes
@@ -105,7 +124,9 @@ impl<'a> Call<'a> {
         room: &mut Room,
     ) -> Reply<'static> {
         match (self.spec.run, self.spec.split) {
-            (Run::Key(Keyed::Several(run)), _) => room.hold(run(self.args, now, workspace)),
+            (Run::Key(Keyed::Several(run)), _) => {
+                room.hold(self.run_over_keys(run, now, workspace))
+            }
             (Run::Key(_), Split::None) => self.run_on_key(now, workspace, room),
             (Run::Key(_), Split::Array) => {
                 let count = self.keys().count();
@@ -156,7 +177,7 @@ impl<'a> Call<'a> {
     ) -> Reply<'static> {
         let key = self.key();
         if self.access() == Access::Write {
-            let (reply, change) = self.execute(now, ABSENT);
+            let (reply, change) = self.execute(now, Current::ABSENT);
             workspace.write(key, change);
             return room.hold(reply);
         }
@@ -224,7 +245,7 @@ impl<'a> Call<'a> {
             Run::Key(_) if self.is_range() => return range::check(self.args),
             Run::Key(Keyed::One(run)) => {
                 let answer = |held| run(self.args, UnixMillis(0), held).0;
-                let reply = answer(ABSENT);
+                let reply = answer(Current::ABSENT);
                 // Many commands look at the type of their key before they look at some argument.
                 let is_always = || EMPTY.iter().all(|held| answer(*held) == reply);
                 if reply.is_error() && !is_always() {
@@ -233,7 +254,7 @@ impl<'a> Call<'a> {
                 reply
             }
             Run::Key(Keyed::Several(run)) => {
-                let mut key = OneKey::new(ABSENT);
+                let mut key = OneKey::new(Current::ABSENT);
                 let reply = run(self.args, UnixMillis(0), &mut key);
                 if key.was_touched() {
                     return Ok(());
@@ -338,13 +359,11 @@ impl<'a> Call<'a> {
 }
 
 /// What a key without a value holds.
-pub(crate) const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };
-
 /// Values of two types: no command takes both.
 const EMPTY: [Current<'static>; 2] = [empty(ValueKind::String), empty(ValueKind::Hash)];
 
 const fn empty(kind: ValueKind) -> Current<'static> {
-    Current { content: Some(Content { bytes: &[], kind, expire_at: None }), ..ABSENT }
+    Current { content: Some(Content { bytes: &[], kind, expire_at: None }), ..Current::ABSENT }
 }
 
 /// The answer inside a transaction to what only a connection or a node can do.

@@ -1,6 +1,6 @@
 //! Commands on keys of any kind.
 
-use quorate_machine::{Change, Content, Current, ValueKind, no_object};
+use quorate_machine::{Change, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
@@ -44,7 +44,6 @@ pub fn type_name(kind: ValueKind) -> &'static str {
         ValueKind::Set => "set",
         ValueKind::SortedSet => "zset",
         ValueKind::Stream => "stream",
-        ValueKind::Object => no_object(),
     }
 }
 
@@ -57,9 +56,7 @@ fn encoding(content: Content<'_>) -> &'static str {
         ValueKind::Stream => "stream",
         ValueKind::SortedSet => sorted_set::encoding(packed),
         ValueKind::Set => Set::read(packed).encoding(),
-        ValueKind::String | ValueKind::Object => {
-            unreachable!("no packed collection")
-        }
+        ValueKind::String => unreachable!("no collection"),
     }
 }
 

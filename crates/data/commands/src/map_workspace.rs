@@ -5,12 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Content, Current, Unordered, ValueKind, Verdict, Workspace, no_object,
+    Change, Command, Content, Current, OneKey, Unordered, ValueKind, Verdict, Workspace,
     range_bounds,
 };
 use quorate_types::{Timestamp, UnixMillis};
-
-use crate::one_key::OneKey;
 
 /// Keys in an ordered map and transactions on them, one after the other: what any engine must be
 /// indistinguishable from. Meant for tests and for models to compare with.
@@ -58,10 +56,11 @@ impl MapWorkspace {
 
     /// What a key holds. A key that was never written has [`Timestamp::ZERO`].
     pub fn get(&self, now: UnixMillis, key: &[u8]) -> Current<'_> {
-        self.committed.get(key).map_or(
-            Current { content: None, timestamp: Timestamp::ZERO },
-            |held| Current { content: held.content(now), timestamp: held.timestamp },
-        )
+        self.committed.get(key).map_or(Current::ABSENT, |held| Current {
+            content: held.content(now),
+            large: None,
+            timestamp: held.timestamp,
+        })
     }
 
     /// The keys that the last transaction read, in their order: its answer rests on them.
@@ -76,7 +75,7 @@ impl MapWorkspace {
             Change::Set { bytes, kind, expire_at } => Some((bytes.into_owned(), kind, expire_at)),
             Change::Expire(at) => held.map(|held| (held.bytes.into(), held.kind, at)),
             Change::Delete => None,
-            Change::Delta(_) => no_object(),
+            Change::Delta { .. } => unreachable!("what a map holds is packed"),
         };
         self.committed.insert(key, Versioned { value, timestamp });
     }

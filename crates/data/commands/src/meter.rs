@@ -2,7 +2,7 @@
 //! lane serves nobody else.
 
 use quorate_machine::{Change, Current, Unordered, Workspace};
-use quorate_types::{Timestamp, limits};
+use quorate_types::limits;
 
 use crate::Reply;
 
@@ -64,7 +64,7 @@ impl<W: Workspace + ?Sized> Workspace for Metered<'_, W> {
                 None => self.exceeded = true,
             }
         }
-        Current { content: None, timestamp: Timestamp::ZERO }
+        Current::ABSENT
     }
 
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {

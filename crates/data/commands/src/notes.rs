@@ -157,7 +157,7 @@ impl Wrote {
         Some(match change {
             Change::Keep => return None,
             Change::Set { expire_at, .. } => Self::Value { expires: expire_at.is_some() },
-            Change::Delta(_) => Self::Value { expires: false },
+            Change::Delta { .. } => Self::Value { expires: false },
             Change::Expire(expire_at) => Self::Expiry { expires: expire_at.is_some() },
             Change::Delete => Self::Nothing,
         })

@@ -3,13 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace, mutant};
+use quorate_machine::{Access, Change, Command, Current, OneKey, Verdict, Workspace, mutant};
 use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
 use crate::notes::{Noted, Recorder, class, notes_of_one};
-use crate::one_key::OneKey;
 use crate::room::Room;
 use crate::script::OnlyKey;
 use crate::{Block, CROSSKEY, Call, OwnedCall, Reply};

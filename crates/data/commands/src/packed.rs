@@ -1,27 +1,20 @@
 //! Collections as bytes: what a hash, a list, a set or a sorted set is while it is replaced whole.
 //!
-//! ```text
-//! form u8 | count u32 | items
-//! ```
-//! Integers are little-endian. An item is a length and so many bytes; the length is written seven bits
-//! to a byte, the lowest first, the upper bit set in all but the last. A field of a hash is two items,
-//! a member of a sorted set is a score of eight bytes and an item, for sets
-//! see [`crate::set`]. `form` is 0 for what Redis keeps in its compact encoding. It never goes
-//! back to 0 while the key lives, as in Redis.
+//! The layout is that of [`quorate_collections::packed`]; for sets see [`crate::set`]. Its `form` is 0
+//! for what Redis keeps in its compact encoding. It never goes back to 0 while the key lives, as in
+//! Redis.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use quorate_collections::packed;
 use quorate_machine::{Change, Content, Current, ValueKind};
 use quorate_types::limits;
 
 use crate::Reply;
 use crate::string::{WRONGTYPE, expiry_of};
 
-/// Bytes before the items.
-pub(crate) const HEADER_BYTES: usize = 5;
-/// Bytes of the length of an item.
-pub(crate) const LENGTH_BYTES_MAX: usize = 4;
+pub(crate) use quorate_collections::packed::{Builder, HEADER_BYTES, Items, LENGTH_BYTES_MAX};
 
 pub(crate) const TOO_LARGE: Reply<'static> = Reply::error(
     "ERR the collection would be longer than 4194304 bytes, the most that one value may have; spread \
@@ -65,9 +58,7 @@ impl<'a> Packed<'a> {
     /// Reads what [`Builder`] wrote. The bytes may come from a peer: damaged ones are some other
     /// collection, with no more members than it has bytes.
     pub(crate) fn read(content: Content<'a>) -> Self {
-        let Some((head, items)) = content.bytes.split_first_chunk() else { return Self::EMPTY };
-        let [form, count @ ..]: [u8; HEADER_BYTES] = *head;
-        let count = (u32::from_le_bytes(count) as usize).min(items.len());
+        let (form, count, items) = packed::split(content.bytes);
         Self { form, count, items }
     }
 
@@ -103,104 +94,6 @@ impl<'a> Packed<'a> {
         items.iter().for_each(|item| builder.item(item));
         builder.raw(&self.items[place.end..]);
         builder.finish(count)
-    }
-}
-
-/// Items, read one after the other, up to the first damaged one.
-#[derive(Clone, Debug)]
-pub(crate) struct Items<'a> {
-    pub(crate) rest: &'a [u8],
-}
-
-impl<'a> Items<'a> {
-    /// Splits the length off before the next item.
-    #[inline]
-    fn length(&self) -> Option<(usize, &'a [u8])> {
-        let (&first, rest) = self.rest.split_first()?;
-        if first < 0x80 { Some((usize::from(first), rest)) } else { self.long_length() }
-    }
-
-    fn long_length(&self) -> Option<(usize, &'a [u8])> {
-        let (mut length, mut shift, mut rest) = (0, 0, self.rest);
-        while shift < 7 * LENGTH_BYTES_MAX {
-            let (byte, behind) = rest.split_first()?;
-            length |= usize::from(byte & 0x7f) << shift;
-            (rest, shift) = (behind, shift + 7);
-            if byte & 0x80 == 0 {
-                return Some((length, rest));
-            }
-        }
-        None
-    }
-}
-
-impl<'a> Iterator for Items<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let item = self.length().and_then(|(length, rest)| rest.split_at_checked(length));
-        let Some((item, rest)) = item else {
-            self.rest = &[];
-            return None;
-        };
-        self.rest = rest;
-        Some(item)
-    }
-}
-
-/// A collection that is being written.
-#[derive(Clone, Debug)]
-pub(crate) struct Builder {
-    bytes: Vec<u8>,
-}
-
-impl Builder {
-    /// With room for so many bytes of items.
-    pub(crate) fn new(form: u8, room: usize) -> Self {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + room);
-        bytes.push(form);
-        bytes.extend_from_slice(&[0; HEADER_BYTES - 1]);
-        Self { bytes }
-    }
-
-    /// Gives it another form.
-    pub(crate) fn set_form(&mut self, form: u8) {
-        self.bytes[0] = form;
-    }
-
-    /// Appends an item, which is no longer than a value may be.
-    pub(crate) fn item(&mut self, item: &[u8]) {
-        let mut length = item.len();
-        while length >= 0x80 {
-            self.bytes.push(length as u8 | 0x80);
-            length >>= 7;
-        }
-        self.bytes.push(length as u8);
-        self.bytes.extend_from_slice(item);
-    }
-
-    /// Appends bytes as they are: whole items, a score or an integer.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// Bytes of the value so far.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The items alone.
-    pub(crate) fn into_items(mut self) -> Vec<u8> {
-        self.bytes.drain(..HEADER_BYTES);
-        self.bytes
-    }
-
-    /// The value with so many members.
-    pub(crate) fn finish(mut self, count: usize) -> Vec<u8> {
-        let count = u32::try_from(count).expect("a value's length bounds its members");
-        self.bytes[1..HEADER_BYTES].copy_from_slice(&count.to_le_bytes());
-        self.bytes
     }
 }
 

@@ -4,12 +4,10 @@
 //! runs ([`install_scripts`]).
 
 use once_cell::race::OnceRef;
-use quorate_machine::{Change, Current, Unordered, Verdict, Workspace};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_machine::{Change, Current, OneKey, Unordered, Verdict, Workspace};
+use quorate_types::UnixMillis;
 
-use crate::call::ABSENT;
 use crate::meter::{Metered, TOO_MUCH};
-use crate::one_key::OneKey;
 use crate::room::{ANSWER_TOO_LONG, Room};
 use crate::spec::{Keyed, Run, flag};
 use crate::{Args, CROSSKEY, Call, Reply, Spec};
@@ -84,7 +82,7 @@ impl<'a> Call<'a> {
 
     /// Runs a script that names no key, in a keyspace of single keys: it can touch none.
     pub fn run_without_keys(self, now: UnixMillis) -> Reply<'static> {
-        self.execute(now, ABSENT).0.into_owned()
+        self.execute(now, Current::ABSENT).0.into_owned()
     }
 
     /// Runs a command of a script over the keys that the script sees, if it can run there: another
@@ -164,7 +162,7 @@ impl<W: Workspace> Workspace for OnlyKey<'_, '_, W> {
             return self.workspace.read(key);
         }
         self.strayed = true;
-        Current { content: None, timestamp: Timestamp::ZERO }
+        Current::ABSENT
     }
 
     fn write(&mut self, key: &[u8], change: Change<'_>) {

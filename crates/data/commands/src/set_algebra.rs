@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Current, ValueKind, Workspace, mutant};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
 use crate::options::{SYNTAX, is_word};
@@ -140,7 +140,7 @@ fn store(operation: Operation, args: Args<'_>, workspace: &mut dyn Workspace) ->
         }
     } else {
         // Whatever the target held, its expiry included, is replaced.
-        let nothing = Current { content: None, timestamp: Timestamp::ZERO };
+        let nothing = Current::ABSENT;
         workspace.write(target, replace(of_members(&members), ValueKind::Set, nothing)?);
     }
     Ok(Reply::Int(members.len() as i64))

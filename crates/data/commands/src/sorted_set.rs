@@ -171,13 +171,9 @@ pub(crate) fn store_new(entries: &[Entry<'_>]) -> Result<Option<Change<'static>>
     let is_large = is_beyond_compact(entries.len(), entries.iter().map(|entry| entry.member));
     let mut builder = Builder::new(u8::from(is_large), entries.len() * (ENTRY_BYTES_MIN + 15));
     entries.iter().for_each(|entry| entry.write(is_large, &mut builder));
-    let change = replace(builder.finish(entries.len()), ValueKind::SortedSet, ABSENT)?;
+    let change = replace(builder.finish(entries.len()), ValueKind::SortedSet, Current::ABSENT)?;
     Ok((change != Change::Keep).then_some(change))
 }
-
-/// A key without a value.
-const ABSENT: Current<'static> =
-    Current { content: None, timestamp: quorate_types::Timestamp::ZERO };
 
 fn bulk(bytes: &[u8]) -> Reply<'_> {
     Reply::Bulk(bytes.into())

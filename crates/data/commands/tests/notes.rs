@@ -69,7 +69,7 @@ fn only_what_is_wanted_is_noted() {
 
 #[test]
 fn an_engine_of_single_keys_has_the_same_notes() {
-    let absent = Current { content: None, timestamp: Timestamp::ZERO };
+    let absent = Current::ABSENT;
     let op = Op::Call(call("SET a 1")).noted(1, class::STRING);
     assert_eq!(op.access(), Access::Write, "nothing has to be read");
     let op = Op::Call(call("SET a 1")).noted(1, class::ALL | class::NEW);
@@ -103,7 +103,7 @@ fn ops_and_answers_with_notes_travel() {
         for cut in 0..bytes.len() {
             assert_eq!(Op::decode(&bytes[..cut]), None);
         }
-        let absent = Current { content: None, timestamp: Timestamp::ZERO };
+        let absent = Current::ABSENT;
         let (reply, _) = op.apply(NOW, absent);
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);

@@ -35,7 +35,7 @@ fn holding(bytes: &[u8], expire_at: Option<u64>) -> Current<'_> {
     Current { content, timestamp: timestamp(7) }
 }
 
-const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };
+const ABSENT: Current<'static> = Current::ABSENT;
 
 fn set(bytes: &str, expire_at: Option<u64>) -> Change<'_> {
     Change::Set {

@@ -279,7 +279,7 @@ fn a_script_that_only_reads_writes_nothing() {
 fn an_engine_of_single_keys_runs_scripts_on_the_key_that_they_name() {
     use quorate_machine::{Change, Current};
     quorate_scripts::install();
-    let absent = || Current { content: None, timestamp: Timestamp::ZERO };
+    let absent = || Current::ABSENT;
     let run = |words: &[&str]| {
         let call = OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command");
         let (reply, change) = call.call().execute(UnixMillis(0), absent());

@@ -62,6 +62,8 @@ pub(crate) struct Counters {
     pub(crate) writer: Count,
     /// Those keys.
     pub(crate) watches: Arc<Watches>,
+    /// Collections of more bytes are large, if any are.
+    pub(crate) packed_bytes_max: Option<usize>,
 }
 
 /// One record's share of the counters.
@@ -73,9 +75,10 @@ pub(crate) struct Weight {
 }
 
 impl Counters {
-    /// Of a lane of the store whose watched keys these are.
-    pub(crate) fn new(watches: Arc<Watches>) -> Self {
-        Self { watches, ..Self::default() }
+    /// Of a lane of the store whose watched keys these are, where collections of more bytes than that
+    /// are large.
+    pub(crate) fn new(watches: Arc<Watches>, packed_bytes_max: Option<usize>) -> Self {
+        Self { watches, packed_bytes_max, ..Self::default() }
     }
 
     /// Whether changes of some keys are to be listed.

@@ -59,6 +59,6 @@ pub use counters::Stats;
 pub use reclaim::Guard;
 pub use shared_table::{SharedHandle, SharedTable};
 pub use snapshot::{Snapshot, ValueInfo};
-pub use store::{Store, VisitLocked, place_in_lane, place_in_store, place_of_cursor};
+pub use store::{Keeps, Store, VisitLocked, place_in_lane, place_in_store, place_of_cursor};
 pub use table::{Handle, LaneTable, LockedRecord};
 pub use watches::{Changed, Changes, LISTED_MAX};

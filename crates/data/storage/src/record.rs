@@ -14,13 +14,14 @@
 //!
 //! The room for the value is fixed when the record is made. A value that outgrows it lies in a
 //! buffer of its own, to which the header points; a later, much smaller value lies in the record
-//! again.
+//! again. A large value is a collection, which lies where the header points to as well; only the lock's
+//! holder looks at it, and readers take a copy of it, which shares its content.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use std::alloc::{Layout, handle_alloc_error};
 
-use quorate_machine::{Content, Meta, ValueKind, mutant};
+use quorate_machine::{Collection, Content, Meta, ValueKind, mutant};
 use quorate_types::UnixMillis;
 use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -52,6 +53,8 @@ const EXTERNAL: u16 = 2;
 const EXPIRES: u16 = 4;
 /// The record was removed.
 const REMOVED: u16 = 8;
+/// The value is large: the header points to its collection.
+const LARGE: u16 = 16;
 /// The lowest bit of the value's kind.
 const KIND_SHIFT: u32 = 8;
 
@@ -97,6 +100,11 @@ impl<M> Copy for RecordPtr<M> {}
 pub(crate) struct Garbage {
     buffer: NonNull<Buffer>,
     align: usize,
+}
+
+/// A collection that a record points to.
+fn as_large(external: NonNull<Buffer>) -> NonNull<Collection> {
+    external.cast()
 }
 
 /// The size that an allocator with four size classes per doubling gives for `bytes`. Asking for
@@ -183,10 +191,9 @@ impl<M: Meta> RecordPtr<M> {
         // SAFETY: the record is alive, by the caller; it was allocated with this layout.
         unsafe {
             let header = self.header.as_ref();
-            let external = NonNull::new(header.external.load(Ordering::Relaxed));
             let layout = Self::layout(header.key_len as usize, header.inline_words);
-            if let Some(buffer) = external {
-                Self::garbage(buffer).free();
+            if let Some(garbage) = self.take_external() {
+                garbage.free();
             }
             self.locked_state_at().drop_in_place();
             header.alive.end();
@@ -281,9 +288,13 @@ impl<M: Meta> RecordPtr<M> {
         let header = self.header();
         let state = header.state.load(Ordering::Relaxed);
         let own = Self::layout(header.key_len as usize, header.inline_words).size();
-        let external = NonNull::new(header.external.load(Ordering::Relaxed));
-        // SAFETY: the header points to a living buffer or to none, and under the lock it stays.
-        let external = external.map_or(0, |buffer| unsafe { Self::garbage(buffer).bytes() });
+        let external = match NonNull::new(header.external.load(Ordering::Relaxed)) {
+            None => 0,
+            // SAFETY: the header points to a living collection, and under the lock it stays.
+            Some(external) if state & LARGE != 0 => unsafe { as_large(external).as_ref() }.memory(),
+            // SAFETY: the header points to a living buffer, and under the lock it stays.
+            Some(buffer) => unsafe { Self::garbage(buffer).bytes() },
+        };
         Weight { value: state & PRESENT != 0, expiry: state & EXPIRES != 0, bytes: own + external }
     }
 }
@@ -303,6 +314,20 @@ impl<M: Meta> RecordPtr<M> {
             },
             None => self.snapshot_contended(value),
         }
+    }
+
+    /// Copies the record as of one moment, and its value if that is large. Takes the lock.
+    ///
+    /// The caller has been pinned since before it found the record, or keeps it alive otherwise.
+    pub(crate) fn snapshot_large(self) -> (Snapshot<M>, Option<Collection>) {
+        let sequence = self.sequence();
+        sequence.lock();
+        let version = sequence.begin_read().expect("the lock's holder knows that nobody writes");
+        let snapshot = self.copy(version, None).expect("nobody writes while the lock is held");
+        // SAFETY: this thread holds the lock and changes nothing.
+        let large = unsafe { self.large() }.cloned();
+        sequence.unlock();
+        (snapshot, large)
     }
 
     #[cold]
@@ -344,7 +369,7 @@ impl<M: Meta> RecordPtr<M> {
         }
         if let Some(value) = value {
             value.clear();
-            if state & PRESENT != 0 {
+            if state & (PRESENT | LARGE) == PRESENT {
                 let words = match NonNull::new(external) {
                     // SAFETY: the header was whole, so this was the record's buffer while this
                     // thread was pinned; it is freed only after the pin is gone.
@@ -413,10 +438,85 @@ impl<M: Meta> RecordPtr<M> {
         let len = header.value_len.load(Ordering::Relaxed) as usize;
         let ValueInfo { kind, expire_at, .. } =
             info(state, len, header.expire_at.load(Ordering::Relaxed))?;
+        if state & LARGE != 0 {
+            return Some(Content { bytes: &[], kind, expire_at });
+        }
         // SAFETY: only the lock's holder stores to value words, and the caller promises not to.
         // Readers at work at the same time only load.
         let bytes = unsafe { bytes_in_place(self.value_words(state), len) };
         Some(Content { bytes, kind, expire_at })
+    }
+
+    /// The value, if it is large.
+    ///
+    /// # Safety
+    /// The caller holds the lock and changes nothing while the result lives.
+    pub(crate) unsafe fn large<'a>(self) -> Option<&'a Collection> {
+        let header = self.header();
+        if header.state.load(Ordering::Relaxed) & LARGE == 0 {
+            return None;
+        }
+        let external = NonNull::new(header.external.load(Ordering::Relaxed))?;
+        // SAFETY: `set_large` put a collection there, which lives until `take_external`; nobody else
+        // looks at it, by the caller's promise.
+        Some(unsafe { as_large(external).as_ref() })
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and borrows nothing else of the value while the result lives.
+    pub(crate) unsafe fn large_mut<'a>(self) -> Option<&'a mut Collection> {
+        let header = self.header();
+        if header.state.load(Ordering::Relaxed) & LARGE == 0 {
+            return None;
+        }
+        let external = NonNull::new(header.external.load(Ordering::Relaxed))?;
+        // SAFETY: as in `large`.
+        Some(unsafe { as_large(external).as_mut() })
+    }
+
+    /// Makes the value a large one. The garbage it returns must be retired.
+    pub(crate) fn set_large(
+        self,
+        large: Collection,
+        expire_at: Option<UnixMillis>,
+    ) -> Option<Garbage> {
+        let header = self.header();
+        let garbage = self.take_external();
+        let kind = u16::from(large.kind() as u8) << KIND_SHIFT;
+        let expires = if expire_at.is_some() { EXPIRES } else { 0 };
+        let large = Box::into_raw(Box::new(large));
+        header.external.store(large.cast(), Ordering::Relaxed);
+        header.expire_at.store(expire_at.map_or(0, |at| at.0), Ordering::Relaxed);
+        header.state.store(PRESENT | LARGE | expires | kind, Ordering::Relaxed);
+        self.note_large();
+        garbage
+    }
+
+    /// Makes the header say how long a large value is, after a change of it.
+    pub(crate) fn note_large(self) {
+        // SAFETY: the caller holds the lock, and its borrow of the value is over.
+        if let Some(large) = unsafe { self.large() } {
+            let len = u32::try_from(large.packed_len()).unwrap_or(u32::MAX);
+            self.header().value_len.store(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what the header points to away: a buffer, for which readers may still look, comes back; a
+    /// collection, for which they don't, is freed.
+    fn take_external(self) -> Option<Garbage> {
+        let header = self.header();
+        let external = NonNull::new(header.external.load(Ordering::Relaxed))?;
+        header.external.store(ptr::null_mut(), Ordering::Relaxed);
+        let state = header.state.load(Ordering::Relaxed);
+        if state & LARGE == 0 {
+            return Some(Self::garbage(external));
+        }
+        header.state.store(state & !(PRESENT | LARGE), Ordering::Relaxed);
+        // SAFETY: `set_large` made it from a box, and the header no longer leads to it.
+        drop(unsafe { Box::from_raw(as_large(external).as_ptr()) });
+        None
     }
 
     fn value_words<'a>(self, state: u16) -> &'a [AtomicU64] {
@@ -429,7 +529,7 @@ impl<M: Meta> RecordPtr<M> {
         unsafe { buffer_words(buffer) }
     }
 
-    /// Replaces the value. The garbage it returns must be retired.
+    /// Replaces the value by a packed one. The garbage it returns must be retired.
     pub(crate) fn set_content(self, content: Content<'_>) -> Option<Garbage> {
         let len = u32::try_from(content.bytes.len())
             .ok()
@@ -453,6 +553,9 @@ impl<M: Meta> RecordPtr<M> {
     fn make_room(self, len: usize) -> (u16, Option<Garbage>) {
         let header = self.header();
         let words = words_for(len);
+        if header.state.load(Ordering::Relaxed) & LARGE != 0 {
+            self.take_external();
+        }
         let old = NonNull::new(header.external.load(Ordering::Relaxed));
         if let Some(buffer) = old {
             // SAFETY: under the lock the buffer stays the record's and alive.
@@ -485,12 +588,11 @@ impl<M: Meta> RecordPtr<M> {
     /// Removes the value. The garbage it returns must be retired.
     pub(crate) fn clear(self) -> Option<Garbage> {
         let header = self.header();
+        let garbage = self.take_external();
         header.state.store(0, Ordering::Relaxed);
         header.value_len.store(0, Ordering::Relaxed);
         header.expire_at.store(0, Ordering::Relaxed);
-        let old = NonNull::new(header.external.load(Ordering::Relaxed));
-        header.external.store(ptr::null_mut(), Ordering::Relaxed);
-        old.map(Self::garbage)
+        garbage
     }
 
     /// Marks a record that is no longer in the index.
@@ -512,6 +614,7 @@ fn info(state: u16, len: usize, expire_at: u64) -> Option<ValueInfo> {
             .expect("only the numbers of kinds are stored"),
         expire_at: (state & EXPIRES != 0).then_some(UnixMillis(expire_at)),
         len,
+        is_large: state & LARGE != 0,
     })
 }
 

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Meta, NoObject, OrderedTable, Table};
+use quorate_machine::{Meta, OrderedTable, Table};
 use quorate_types::hash_key;
 
 use crate::lane_shared::LaneNumbers;
@@ -68,7 +68,6 @@ impl<M: Meta> SharedTable<M> {
 
 impl<M: Meta> Table for SharedTable<M> {
     type Meta = M;
-    type Object = NoObject;
     type Handle = SharedHandle;
     type Record<'a> = LockedRecord<'a, M>;
 

@@ -19,8 +19,10 @@ pub struct ValueInfo {
     pub kind: ValueKind,
     /// When the value expires.
     pub expire_at: Option<UnixMillis>,
-    /// The number of bytes.
+    /// The number of bytes; of a large value, packed.
     pub len: usize,
+    /// Whether it is large: a read leaves its bytes out ([`crate::Store::read_large`]).
+    pub is_large: bool,
 }
 
 impl<M> Snapshot<M> {

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use quorate_machine::{Meta, PLACES};
+use quorate_machine::{Collection, Meta, PLACES};
 use quorate_types::{LaneId, hash_key, lane_of_hash, limits::LANES_MAX};
 
 use crate::counters::{Counters, Stats};
@@ -41,6 +41,16 @@ pub(crate) struct Part {
     order: Option<Order>,
 }
 
+/// What a store keeps besides records with packed values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keeps {
+    /// The order of its keys, so that ranges of them can be visited. Each key takes memory twice, and
+    /// a new one is entered twice.
+    pub order: bool,
+    /// Collections of more bytes than that, as large values. Without it all values are packed.
+    pub packed_bytes_max: Option<usize>,
+}
+
 /// Empty buckets that one call of [`Store::scan`] passes for each record it may visit, and at least:
 /// the shards of some lanes that hold few keys, so that one call is enough for them. To pass so many
 /// takes some microseconds.
@@ -53,21 +63,16 @@ const PART_AT: u32 = 40;
 impl<M: Meta> Store<M> {
     /// An empty store with a part for each of 1 to [`LANES_MAX`] lanes.
     pub fn new(lanes: u16) -> Arc<Self> {
-        Self::build(lanes, false)
+        Self::keeping(lanes, Keeps::default())
     }
 
-    /// An empty store whose keys can also be visited in their order. Each key takes memory twice, and
-    /// a new one is entered twice.
-    pub fn ordered(lanes: u16) -> Arc<Self> {
-        Self::build(lanes, true)
-    }
-
-    fn build(lanes: u16, ordered: bool) -> Arc<Self> {
+    /// The same, which keeps what is said here.
+    pub fn keeping(lanes: u16, Keeps { order, packed_bytes_max }: Keeps) -> Arc<Self> {
         assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
         let watches = Arc::new(Watches::default());
         let counters: Box<[Counters]> =
-            (0..lanes).map(|_| Counters::new(Arc::clone(&watches))).collect();
-        let parts = counters.iter().map(|counters| Part::new(counters, ordered)).collect();
+            (0..lanes).map(|_| Counters::new(Arc::clone(&watches), packed_bytes_max)).collect();
+        let parts = counters.iter().map(|counters| Part::new(counters, order)).collect();
         let numbers = (0..lanes).map(|_| LaneNumbers::default()).collect();
         Arc::new(Self { parts, counters, numbers, meta: PhantomData })
     }
@@ -111,6 +116,17 @@ impl<M: Meta> Store<M> {
         scratch: &mut Vec<u8>,
     ) -> Option<Snapshot<M>> {
         Some(self.find(key, hash, pinned)?.snapshot(Some(scratch)))
+    }
+
+    /// The record of a key as it is at one moment, with its value if that is large. Takes the record's
+    /// lock for a moment; what comes back shares its content with the record, and does not change.
+    pub fn read_large(
+        &self,
+        key: &[u8],
+        hash: u64,
+        pinned: &Guard,
+    ) -> Option<(Snapshot<M>, Option<Collection>)> {
+        Some(self.find(key, hash, pinned)?.snapshot_large())
     }
 
     /// As [`Store::read`], without the value's bytes.

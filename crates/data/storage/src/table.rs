@@ -6,7 +6,7 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Content, Meta, NoObject, Record, Table, WARM_TOGETHER};
+use quorate_machine::{Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection};
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 
 use crate::counters::{Counters, Weight};
@@ -264,7 +264,6 @@ impl<M: Meta> LaneTable<M> {
 
 impl<M: Meta> Table for LaneTable<M> {
     type Meta = M;
-    type Object = NoObject;
     type Handle = Handle;
     type Record<'a> = LockedRecord<'a, M>;
 
@@ -414,7 +413,6 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
 
 impl<M: Meta> Record for LockedRecord<'_, M> {
     type Meta = M;
-    type Object = NoObject;
 
     #[inline]
     fn key(&self) -> &[u8] {
@@ -455,22 +453,34 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
     #[inline]
     fn set_content(&mut self, content: Content<'_>) {
         self.begin_value();
+        if self.counters.packed_bytes_max.is_some_and(|max| content.bytes.len() > max)
+            && is_collection(content.kind)
+            && let Ok(large) = Collection::unpack(content.kind, content.bytes)
+        {
+            return Self::retire(self.record.set_large(large, content.expire_at));
+        }
         Self::retire(self.record.set_content(content));
         *self.guess = (content.bytes.len() as u32).min(GUESS_MAX);
     }
 
     #[inline]
-    fn object(&self) -> Option<&NoObject> {
-        None
+    fn large(&self) -> Option<&Collection> {
+        // SAFETY: this guard holds the lock, and every change of the value borrows the guard
+        // mutably.
+        unsafe { self.record.large() }
     }
 
-    #[inline]
-    fn object_mut(&mut self) -> Option<&mut NoObject> {
-        None
-    }
-
-    fn set_object(&mut self, object: NoObject, _: Option<UnixMillis>) {
-        match object {}
+    fn large_mut(&mut self) -> Option<&mut Collection> {
+        self.begin_value();
+        let content = self.content().filter(|content| is_collection(content.kind));
+        if self.large().is_none()
+            && let Some(Content { bytes, kind, expire_at }) = content
+            && let Ok(large) = Collection::unpack(kind, bytes)
+        {
+            Self::retire(self.record.set_large(large, expire_at));
+        }
+        // SAFETY: this guard holds the lock and is borrowed mutably.
+        unsafe { self.record.large_mut() }
     }
 
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>) {
@@ -488,6 +498,7 @@ impl<M: Meta> Drop for LockedRecord<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some(before) = self.before {
+            self.record.note_large();
             self.counters.shift(before, self.record.weight());
             if self.counters.is_any_watched() {
                 self.note_change();

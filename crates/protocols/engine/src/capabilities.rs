@@ -14,6 +14,9 @@ pub struct Capabilities {
     pub places: bool,
     /// The keyspace may be cut into partitions with replicas of their own.
     pub partitions: bool,
+    /// Collections are changed in place once they are large, and may be longer than a value: their
+    /// changes travel alone. Otherwise each is replaced whole.
+    pub large_collections: bool,
     /// It keeps more than one replica: the loss of a node loses nothing.
     pub replicated: bool,
     /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
@@ -29,6 +32,7 @@ impl Capabilities {
         calls: None,
         places: false,
         partitions: false,
+        large_collections: false,
         replicated: true,
         recovers: true,
     };

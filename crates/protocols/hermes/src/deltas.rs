@@ -1,4 +1,4 @@
-//! Large values: an update of an object travels as what it changes.
+//! Large values: an update of a collection travels as what it changes.
 //!
 //! A delta is applied to the version that its update was built on, its *base*. The coordinator found
 //! the base Valid, so every live replica has acknowledged it, and mostly holds it when the INV comes:
@@ -10,17 +10,15 @@
 //! read-modify-write may have deleted the value or replaced all of it. And of two plain writes on one
 //! version the smaller may be done first: an update of it outranks the larger, which lies over it
 //! where that one came from. Such a replica changes nothing, does not acknowledge, and asks the sender
-//! for all of the object, as a shadow asks for a large value.
+//! for all of the value, as a shadow asks for a long one.
 //!
-//! All of an object is right wherever a delta is: an INV means the same in both forms.
+//! All of a value is right wherever a delta is: an INV means the same in both forms. Whether a
+//! collection is large is each replica's own affair: a delta makes a packed one large.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::marker::PhantomData;
 
-use quorate_machine::{
-    Change, Command, Content, Effects, Object, Record, Slot, Table, ValueKind, mutant,
-};
+use quorate_machine::{Change, Collection, Command, Content, Effects, Record, Slot, Table, mutant};
 use quorate_types::{NodeId, Timestamp, UnixMillis};
 use quorate_wire::Writer;
 
@@ -28,9 +26,9 @@ use crate::message::{Inv, Message};
 use crate::ops::Tentative;
 use crate::{Hermes, Meta, State};
 
-pub(crate) const DAMAGED_OBJECT: &str = "hermes: a damaged object or delta";
+pub(crate) const DAMAGED_DELTA: &str = "hermes: a damaged delta";
 
-/// How the newest version of an object, which is not Valid yet, came from the one before.
+/// How the newest version of a large value, which is not Valid yet, came from the one before.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Undecided {
     timestamp: Timestamp,
@@ -41,29 +39,28 @@ pub(crate) struct Undecided {
     base_expire_at: Option<UnixMillis>,
 }
 
-/// The undecided versions of objects, by record. Always empty where values are packed.
+/// The undecided versions of large values, by record.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Deltas<H, V> {
+pub(crate) struct Deltas<H> {
     undecided: BTreeMap<H, Undecided>,
-    objects: PhantomData<V>,
 }
 
-impl<H, V> Default for Deltas<H, V> {
+impl<H> Default for Deltas<H> {
     fn default() -> Self {
-        Self { undecided: BTreeMap::new(), objects: PhantomData }
+        Self { undecided: BTreeMap::new() }
     }
 }
 
-impl<H: Ord, V: Object> Deltas<H, V> {
+impl<H: Ord> Deltas<H> {
     #[inline]
     pub(crate) fn get(&self, handle: &H) -> Option<&Undecided> {
-        if V::EXISTS { self.undecided.get(handle) } else { None }
+        if self.undecided.is_empty() { None } else { self.undecided.get(handle) }
     }
 
     /// The version is Valid, or another one has replaced all of the value.
     #[inline]
     pub(crate) fn forget(&mut self, handle: &H) {
-        if V::EXISTS {
+        if !self.undecided.is_empty() {
             self.undecided.remove(handle);
         }
     }
@@ -72,26 +69,26 @@ impl<H: Ord, V: Object> Deltas<H, V> {
         self.undecided.clear();
     }
 
-    /// Changes the object of a Valid record for an update of this node under `timestamp`. Whether
-    /// the object stays, in its new state.
+    /// Changes the large value of a Valid record for an update of this node under `timestamp`. Whether
+    /// the value stays, in its new state.
     pub(crate) fn change(
         &mut self,
         handle: H,
-        record: &mut impl Record<Meta = Meta, Object = V>,
+        record: &mut impl Record<Meta = Meta>,
         change: &Change<'_>,
         timestamp: Timestamp,
     ) -> bool {
         let base_expire_at = record.content().and_then(|content| content.expire_at);
         let (delta, expire_at) = match change {
-            Change::Delta(bytes) => (&bytes[..], base_expire_at),
+            Change::Delta { bytes, expire_at } => (&bytes[..], *expire_at),
             Change::Expire(at) => (&[][..], *at),
             Change::Keep => (&[][..], base_expire_at),
             Change::Set { .. } | Change::Delete => return false,
         };
         let base = record.meta().timestamp;
-        let object = record.object_mut().expect("a command saw that the value is an object");
+        let large = record.large_mut().expect("a command saw that the value is large");
         let mut inverse = Vec::new();
-        object.apply(delta, &mut inverse).expect("a command makes deltas of its object");
+        large.apply(delta, &mut inverse).expect("a command makes deltas of what it saw");
         record.set_expiry(expire_at);
         let delta = delta.to_vec();
         let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
@@ -100,44 +97,31 @@ impl<H: Ord, V: Object> Deltas<H, V> {
     }
 }
 
-/// What an INV means for the value of a record.
+/// What became of an INV with a delta.
 pub(crate) enum Received {
-    /// It brings a packed value, or none.
-    Packed,
-    /// It brings an object, which is in place now.
-    Object,
-    /// It changes an object that is not here.
+    /// The value is in place now.
+    Changed,
+    /// It changes a version that is not here.
     Lacking,
     /// No correct peer sends it.
     Damaged,
 }
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
-    /// Puts what a newer INV brings of an object into its record, whose words are still those of the
-    /// version before.
+    /// Applies what a newer INV changes of a large value in its record, whose words are still those of
+    /// the version before. An INV that brings all of its value has nothing to be applied.
     #[inline]
-    pub(crate) fn receive_object(&mut self, handle: T::Handle, inv: &Inv<'_>) -> Received {
-        if !T::Object::EXISTS {
-            return Received::Packed;
-        }
-        let received = match (inv.content, inv.base) {
-            (Some(content), Some(base)) => self.receive_delta(handle, inv, content, base),
-            (Some(content), None) if content.kind == ValueKind::Object => {
-                let Ok(object) = T::Object::decode(content.bytes) else {
-                    return Received::Damaged;
-                };
-                self.table.lock(handle).set_object(object, content.expire_at);
-                Received::Object
+    pub(crate) fn receive_delta(&mut self, handle: T::Handle, inv: &Inv<'_>) -> Received {
+        match (inv.content, inv.base) {
+            (Some(content), Some(base)) => self.apply_delta(handle, inv, content, base),
+            _ => {
+                self.deltas.forget(&handle);
+                Received::Changed
             }
-            _ => Received::Packed,
-        };
-        if inv.base.is_none() {
-            self.deltas.forget(&handle);
         }
-        received
     }
 
-    fn receive_delta(
+    fn apply_delta(
         &mut self,
         handle: T::Handle,
         inv: &Inv<'_>,
@@ -147,21 +131,21 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let mut record = self.table.lock(handle);
         let held = record.meta().timestamp;
         let mut base_expire_at = record.content().and_then(|content| content.expire_at);
-        let Some(object) = record.object_mut() else { return Received::Lacking };
+        let Some(large) = record.large_mut() else { return Received::Lacking };
         let rival = self.deltas.undecided.get(&handle);
         let rival = rival.filter(|rival| rival.timestamp == held && rival.base == base);
         let mut redo = Vec::new();
         if let Some(rival) = rival {
             if !mutant!("hermes_rival_delta_not_undone") {
-                object.apply(&rival.inverse, &mut redo).expect("an inverse is a delta");
+                large.apply(&rival.inverse, &mut redo).expect("an inverse is a delta");
             }
             base_expire_at = rival.base_expire_at;
         } else if held != base && !mutant!("hermes_delta_on_any_base") {
             return Received::Lacking;
         }
         let mut inverse = Vec::new();
-        if object.apply(content.bytes, &mut inverse).is_err() {
-            object.apply(&redo, &mut inverse).expect("what was undone can be done again");
+        if large.apply(content.bytes, &mut inverse).is_err() {
+            large.apply(&redo, &mut inverse).expect("what was undone can be done again");
             return Received::Damaged;
         }
         record.set_expiry(content.expire_at);
@@ -172,11 +156,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let (timestamp, delta) = (inv.timestamp, content.bytes.to_vec());
         let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
         self.deltas.undecided.insert(handle, undecided);
-        Received::Object
+        Received::Changed
     }
 
-    /// Asks the sender of a delta for all of the object.
-    pub(crate) fn ask_for_object(
+    /// Asks the sender of a delta for all of the value.
+    pub(crate) fn ask_for_value(
         &mut self,
         from: NodeId,
         handle: T::Handle,
@@ -193,15 +177,27 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         effects.send(from, &Message::ValueRead { keys: &keys });
     }
 
+    /// About how many bytes of value the INV of a pending update has.
+    pub(crate) fn inv_bytes(&mut self, handle: T::Handle) -> usize {
+        match self.deltas.get(&handle) {
+            Some(undecided) => undecided.delta.len(),
+            None => {
+                let record = self.table.lock(handle);
+                let packed = record.content().map_or(0, |content| content.bytes.len());
+                packed + record.large().map_or(0, Collection::packed_len)
+            }
+        }
+    }
+
     /// The op that drives the newest version of a record, to be named in an INV that brings all of
-    /// its object: so the acknowledgement counts.
+    /// its value: so the acknowledgement counts.
     pub(crate) fn driving_op(meta: &Meta) -> Slot {
         let drives = matches!(meta.state, State::Write | State::Replay);
-        if T::Object::EXISTS && drives { meta.op } else { Slot::NONE }
+        if drives { meta.op } else { Slot::NONE }
     }
 }
 
-/// The INV of a record's newest version. If its value is an object, what it changes, unless the
+/// The INV of a record's newest version. If its value is large, what it changes, unless the
 /// version is decided; then all of it, for which there is room in `whole`.
 #[inline]
 pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
@@ -231,15 +227,15 @@ pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
     }
 }
 
-/// The value of a record as it travels: if it is an object, with all of it, written to `whole`.
+/// The value of a record as it travels: if it is large, packed, which is written to `whole`.
 #[inline]
 pub(crate) fn whole_content<'a, R: Record>(
     record: &'a R,
     whole: &'a mut Vec<u8>,
 ) -> Option<Content<'a>> {
-    match (record.content(), record.object()) {
-        (Some(content), Some(object)) => {
-            object.encode(whole);
+    match (record.content(), record.large()) {
+        (Some(content), Some(large)) => {
+            large.pack(whole);
             Some(Content { bytes: whole, ..content })
         }
         (content, _) => content,

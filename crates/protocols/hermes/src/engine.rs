@@ -93,8 +93,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     const NAME: &'static str = "hermes";
     const SUMMARY: &'static str = "invalidation-based replication of single keys: fast and \
                                    linearizable";
-    const CAPABILITIES: Capabilities =
-        Capabilities { calls: Some(CallsHome::Key), places: true, ..Capabilities::REPLICATED };
+    const CAPABILITIES: Capabilities = Capabilities {
+        calls: Some(CallsHome::Key),
+        places: true,
+        large_collections: true,
+        ..Capabilities::REPLICATED
+    };
 
     type Command = O;
     type Options = Options;

@@ -26,12 +26,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
-use quorate_machine::{Command, Copier, Effects, Object, Record, Scan, Slot, Table, mutant};
+use quorate_machine::{Command, Copier, Effects, Record, Scan, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
-use crate::deltas::{DAMAGED_OBJECT, Received, inv_of, whole_content};
+use crate::deltas::{inv_of, whole_content};
 use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 use crate::ops::Tentative;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
@@ -232,17 +232,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// A shadow asks this replica for values that its chunk only named.
+    /// A shadow asks this replica for values that its chunk only named, or a replica for one whose delta
+    /// it can't apply.
     pub(crate) fn on_value_read(
         &mut self,
         from: NodeId,
         keys: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        // A shadow has what it drives.
-        if !self.active.contains(self.config.node) && !T::Object::EXISTS {
-            return effects.ignored("hermes: asked for a value while not active");
-        }
         let mut reader = Reader(keys);
         while !reader.0.is_empty() {
             let Ok(key) = reader.bytes() else {
@@ -491,10 +488,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             let Entry { key, timestamp, rmw, content, completion, .. } = *entry;
             let cookie = Slot::NONE;
             let inv = Inv { cookie, key, timestamp, rmw, content, base: None, completion };
-            if let Received::Damaged = self.receive_object(handle, &inv) {
-                effects.refused(DAMAGED_OBJECT);
-                return true;
-            }
+            self.deltas.forget(&handle);
             if meta.op != Slot::NONE {
                 effects.probe("hermes: a chunk overtakes an update");
             }

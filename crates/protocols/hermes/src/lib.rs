@@ -115,10 +115,7 @@ mod replica;
 mod state;
 mod tombstones;
 
-use quorate_machine::{
-    Command, Effects, Event, Machine, Object, Outcome, Protocol, Record, Slot, Table, ValueKind,
-    mutant,
-};
+use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Slot, Table, mutant};
 use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
@@ -245,10 +242,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         match *message {
             Message::Inv(Inv { key, timestamp, content, .. }) => {
                 let length = content.map_or(0, |content| content.bytes.len());
-                let kind = content.map_or(ValueKind::String, |content| content.kind);
-                if kind == ValueKind::Object && !T::Object::EXISTS {
-                    return Some("hermes: an object where values are packed");
-                }
                 self.refuse_update(key, timestamp.version, length)
             }
             Message::Ack(Ack { key, timestamp, .. }) if !key.is_empty() => {
@@ -388,8 +381,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         // A large value may simply still be on its way. Sent again it would only stand in its own
         // way, and in that of everything behind it.
+        let Some(handle) = self.ops.get(slot).map(|op| op.handle) else { return };
+        let bytes = self.inv_bytes(handle);
         let Some(op) = self.ops.get_mut(slot) else { return };
-        let bytes = self.table.lock(op.handle).content().map_or(0, |content| content.bytes.len());
         let mlt = self.config.message_loss_timeout;
         let patience = mlt * (1 + (bytes / BYTES_PER_TIMEOUT) as u32);
         if now.monotonic.since(op.sent_at) < patience {

@@ -26,7 +26,7 @@
 //! message. What stands in brackets is there only if a flag says so. The epoch stands in the header
 //! of every message (`quorate_wire::Header`).
 
-use quorate_machine::{Content, Slot, ValueKind, mutant};
+use quorate_machine::{Content, Slot, ValueKind, is_collection, mutant};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Words, Writer};
@@ -138,8 +138,8 @@ pub struct Inv<'a> {
     pub rmw: bool,
     /// The value; nothing deletes the key.
     pub content: Option<Content<'a>>,
-    /// The version of the object that the bytes of the value are a delta for. Without it they are the
-    /// whole value.
+    /// The version of the collection that the bytes of the value are a delta for. Without it they are
+    /// the whole value.
     pub base: Option<Timestamp>,
     /// The call that the update is an attempt at.
     pub completion: Option<Completion<'a>>,
@@ -504,7 +504,7 @@ fn read_content_head(reader: &mut Reader<'_>) -> Result<ContentHead, Malformed> 
 }
 
 impl ContentHead {
-    /// The base of a delta: an object has a version, so the update is one above it.
+    /// The base of a delta: what is changed has a version, and the update is one above it.
     fn base(
         &self,
         timestamp: Timestamp,
@@ -514,8 +514,8 @@ impl ContentHead {
             return Ok(None);
         }
         let is_update = self.flags & (FLAG_RMW | FLAG_VALUE) == FLAG_RMW | FLAG_VALUE;
-        if !is_update || self.kind != ValueKind::Object || timestamp.version < 2 {
-            return Err(Malformed("hermes: a delta of no object"));
+        if !is_update || !is_collection(self.kind) || timestamp.version < 2 {
+            return Err(Malformed("hermes: a delta of no collection"));
         }
         Ok(Some(Timestamp::new(timestamp.version - 1, WriterId(reader.u32()?))))
     }
@@ -593,14 +593,14 @@ mod tests {
             key: b"k",
             timestamp,
             rmw: true,
-            content: Some(Content { bytes: b"v", kind: ValueKind::Object, expire_at: None }),
+            content: Some(Content { bytes: b"v", kind: ValueKind::Hash, expire_at: None }),
             base: Some(Timestamp::new(3, WriterId(0x0600_0001))),
             completion: None,
         };
         let bytes = encoded(&Message::Inv(inv));
         assert_eq!(
             bytes,
-            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x43\x01\0\0\0\0\0\0\0\0\
+            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x43\x02\0\0\0\0\0\0\0\0\
                \x01\0\0\0k\x01\0\0\x06v"
         );
         assert_eq!(Message::decode(&bytes), Ok(Message::Inv(inv)));
@@ -610,7 +610,7 @@ mod tests {
             bytes
         };
         for flags in [FLAG_DELTA, FLAG_DELTA | FLAG_VALUE, FLAG_DELTA | FLAG_RMW] {
-            assert!(Message::decode(&with_flags(flags)).is_err(), "a delta of no object");
+            assert!(Message::decode(&with_flags(flags)).is_err(), "a delta of no collection");
         }
     }
 

@@ -4,13 +4,13 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Change, Command, Completion, Content, Current, Effects, Gate, Object, Outcome, Record,
-    Refusal, Slot, Table, ValueKind, mutant,
+    Access, Change, Command, Completion, Content, Current, Effects, Gate, Outcome, Record, Refusal,
+    Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
-use crate::deltas::{DAMAGED_OBJECT, Received, inv_of};
+use crate::deltas::{DAMAGED_DELTA, Received, inv_of};
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
 use crate::ops::{OpContext, Pending, PendingKind, RetryState, Tentative, UpdateContext, Waiter};
 use crate::{Hermes, Meta, State};
@@ -97,8 +97,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         op: &impl Command<Reply = O::Reply>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let unseen = Current { content: None, timestamp: Timestamp::ZERO };
-        let (reply, change) = op.apply(now.wall(), unseen);
+        let (reply, change) = op.apply(now.wall(), Current::ABSENT);
         if !matches!(change, Change::Set { .. }) {
             return false;
         }
@@ -127,8 +126,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         debug_assert_eq!(meta.state, State::Valid, "ops run on Valid keys");
         let absent = record.content().is_none();
-        let mut current = Current { content: None, timestamp: meta.timestamp };
-        let mut expired = false;
+        let mut current = Current { timestamp: meta.timestamp, ..Current::ABSENT };
+        let (mut expired, mut large) = (false, None);
         if access != Access::Write {
             // A write answers the same whatever the key held; everything else sees a copy, so that
             // its change may borrow from what it saw.
@@ -138,11 +137,20 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                     scratch.clear();
                     scratch.extend_from_slice(content.bytes);
                     current.content = Some(Content { bytes: &scratch, ..content });
+                    large = record.large().cloned();
                 }
             }
         }
         drop(record);
-        let (reply, change) = op.apply(now.wall(), current);
+        let (reply, change) = match large {
+            None => op.apply(now.wall(), current),
+            Some(large) => {
+                let seen = Current { large: Some(&large), ..current };
+                let (reply, change) = op.apply(now.wall(), seen);
+                // The record's is changed in place once nobody else looks at it.
+                (reply, change.into_owned())
+            }
+        };
         // Replicate the deletion before answering "absent" because of an expiry.
         let change = if expired && change == Change::Keep { Change::Delete } else { change };
         // A call leaves a record whatever it answers (P3). What only reads leaves none.
@@ -163,7 +171,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             let completion = match permit {
                 None => None,
                 Some(permit) => {
-                    let bytes = op.key().len() + self.content_bytes(handle, &change);
+                    let bytes = op.key().len() + self.change_bytes(handle, &change);
                     match self.completion_of(&permit, &reply, bytes) {
                         Ok(answer) => Some((permit, answer)),
                         Err(refusal) => {
@@ -198,11 +206,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     /// How many bytes of value an INV carries after this change.
-    fn content_bytes(&mut self, handle: T::Handle, change: &Change<'_>) -> usize {
+    fn change_bytes(&mut self, handle: T::Handle, change: &Change<'_>) -> usize {
         match change {
             Change::Delete => 0,
-            Change::Delta(bytes) => bytes.len(),
-            Change::Set { bytes, .. } => bytes.len(),
+            Change::Delta { bytes, .. } | Change::Set { bytes, .. } => bytes.len(),
             Change::Keep | Change::Expire(_) => {
                 self.table.lock(handle).content().map_or(0, |content| content.bytes.len())
             }
@@ -252,22 +259,17 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let base = floor.max(meta.timestamp.version);
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
-        if T::Object::EXISTS && record.object().is_some() {
+        if record.large().is_some() {
             let changed = self.deltas.change(handle, &mut record, change, timestamp);
-            assert!(rmw || !changed, "who changes an object has seen it");
+            assert!(rmw || !changed, "who changes a large value has seen it");
         }
         match change {
             Change::Keep => debug_assert!(completion.is_some(), "only a call may change nothing"),
             Change::Delete => record.clear(),
-            Change::Delta(_) => assert!(T::Object::EXISTS, "values are packed here"),
+            Change::Delta { expire_at, .. } => self.expiry.note(now.monotonic, *expire_at),
             Change::Expire(at) => {
                 record.set_expiry(*at);
                 self.expiry.note(now.monotonic, *at);
-            }
-            Change::Set { bytes, kind: ValueKind::Object, expire_at } if T::Object::EXISTS => {
-                let object = T::Object::decode(bytes).expect("a command makes whole objects");
-                record.set_object(object, *expire_at);
-                self.expiry.note(now.monotonic, *expire_at);
             }
             Change::Set { bytes, kind, expire_at } => {
                 record.set_content(Content { bytes, kind: *kind, expire_at: *expire_at });
@@ -340,13 +342,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             || (mutant!("hermes_equal_inv_invalidates") && inv.timestamp == meta.timestamp);
         if newer {
             drop(record);
-            match self.receive_object(handle, inv) {
-                Received::Packed | Received::Object => {}
-                Received::Lacking if mutant!("hermes_lacking_object_acknowledged") => {
+            match self.receive_delta(handle, inv) {
+                Received::Changed => {}
+                Received::Lacking if mutant!("hermes_lacking_base_acknowledged") => {
                     return self.send_ack(from, inv, effects);
                 }
-                Received::Lacking => return self.ask_for_object(from, handle, inv.key, effects),
-                Received::Damaged => return effects.refused(DAMAGED_OBJECT),
+                Received::Lacking => return self.ask_for_value(from, handle, inv.key, effects),
+                Received::Damaged => return effects.refused(DAMAGED_DELTA),
             }
             self.cover(handle, meta, inv.base_version(), effects);
             self.supersede(now, meta, inv, effects);
@@ -485,8 +487,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         match inv.content {
             Some(content) => {
                 self.expiry.note(now.monotonic, content.expire_at);
-                // An object was put into the record as it was received.
-                if !T::Object::EXISTS || content.kind != ValueKind::Object {
+                // A delta was applied as it was received.
+                if inv.base.is_none() {
                     record.set_content(content);
                 }
             }

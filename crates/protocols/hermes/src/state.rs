@@ -139,8 +139,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) tracker: ResultTracker<AttemptId<T::Handle>>,
     /// The calls whose versions are the newest of their keys, and not Valid.
     pub(crate) tentative: DetMap<T::Handle, Tentative>,
-    /// What undecided versions of objects changed.
-    pub(crate) deltas: Deltas<T::Handle, T::Object>,
+    /// What undecided versions of large values changed.
+    pub(crate) deltas: Deltas<T::Handle>,
     /// Keys that have not been Valid since a newer version overtook an update with a call that this
     /// replica drove, each with the number of that update.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,

@@ -58,6 +58,7 @@ where
     const CAPABILITIES: Capabilities = Capabilities {
         transactions: true,
         calls: Some(CallsHome::Lease),
+        large_collections: true,
         replicated: false,
         ..Capabilities::REPLICATED
     };

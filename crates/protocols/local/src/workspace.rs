@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Content, Current, LaneShared, OrderedTable, Outcome, Record as _, Refusal,
-    Unordered, ValueKind, Verdict, Workspace, mutant, no_object, range_bounds,
+    Change, Command, Content, Current, LaneShared, OneKey, OrderedTable, Outcome, Record as _,
+    Refusal, Unordered, Verdict, Workspace, mutant, range_bounds,
 };
 use quorate_types::{Now, Timestamp, UnixMillis, WriterId, limits};
 
@@ -27,18 +27,9 @@ pub struct Ran<R> {
 /// The keys that a transaction has touched.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    keys: BTreeMap<Box<[u8]>, Key>,
+    keys: BTreeMap<Box<[u8]>, OneKey<'static>>,
     /// Bytes of keys, and of values that were read or written.
     bytes: usize,
-}
-
-type Value = Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>;
-
-#[derive(Debug)]
-struct Key {
-    version: Timestamp,
-    value: Value,
-    changed: bool,
 }
 
 /// The records as one transaction sees them.
@@ -58,70 +49,57 @@ impl Touched {
         self.keys.len() > limits::TXN_KEYS_MAX || self.bytes > limits::TXN_READ_BYTES_MAX
     }
 
-    fn writes(&self) -> impl Iterator<Item = (&[u8], &Value)> {
-        self.keys.iter().filter(|(_, key)| key.changed).map(|(name, key)| (&**name, &key.value))
+    /// The keys that it changes.
+    fn writes(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().filter(|(_, key)| key.is_changed()).map(|(name, _)| &**name)
     }
 }
 
 impl<T: OrderedTable<Meta = Meta> + LaneShared> View<'_, T> {
     /// What the transaction knows of a key, read now unless it was touched before.
-    fn key(&mut self, name: &[u8]) -> &mut Key {
+    fn key(&mut self, name: &[u8]) -> &mut OneKey<'static> {
         if !self.touched.keys.contains_key(name) {
-            let (version, value) = self.load(name);
-            let held = value.as_ref().map_or(0, |(bytes, ..)| bytes.len());
-            self.touched.bytes += name.len() + held;
-            let key = Key { version, value, changed: false };
+            let key = self.load(name);
             self.touched.keys.insert(name.into(), key);
         }
         self.touched.keys.get_mut(name).expect("it is there now")
     }
 
     /// The version of a key without a record is the floor's: no removed tombstone had a larger one.
-    fn load(&mut self, name: &[u8]) -> (Timestamp, Value) {
+    fn load(&mut self, name: &[u8]) -> OneKey<'static> {
+        self.touched.bytes += name.len();
         let floor = Timestamp::new(self.table.highest(), WriterId(0));
-        let Some(record) = self.table.lock_existing(name) else { return (floor, None) };
+        let absent = Current { timestamp: floor, ..Current::ABSENT };
+        let Some(record) = self.table.lock_existing(name) else { return OneKey::new(absent) };
         let version = record.meta().version;
+        let timestamp = if version == Timestamp::ZERO { floor } else { version };
         let content = record.content().filter(|content| !content.is_expired(self.now));
-        let value =
-            content.map(|content| (content.bytes.to_vec(), content.kind, content.expire_at));
-        (if version == Timestamp::ZERO { floor } else { version }, value)
+        let large = record.large().filter(|_| content.is_some());
+        self.touched.bytes += content.map_or(0, |content| content.bytes.len());
+        OneKey::new(Current { content, large, timestamp }).into_owned()
     }
 }
 
 impl<T: OrderedTable<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
     fn read(&mut self, name: &[u8]) -> Current<'_> {
-        let key = self.key(name);
-        let content = key.value.as_ref().map(|(bytes, kind, expire_at)| Content {
-            bytes,
-            kind: *kind,
-            expire_at: *expire_at,
-        });
-        Current { content, timestamp: key.version }
+        self.key(name).read(name)
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {
-        let value = match change {
+        match &change {
             Change::Keep => return,
-            Change::Set { bytes, kind, expire_at } => Some((bytes.into_owned(), kind, expire_at)),
-            Change::Delete => None,
-            Change::Delta(_) => no_object(),
-            Change::Expire(at) => {
-                let key = self.key(name);
-                let Some((_, _, expire_at)) = &mut key.value else { return };
-                *expire_at = at;
-                key.changed = true;
-                return;
-            }
-        };
-        self.touched.bytes += value.as_ref().map_or(0, |(bytes, ..): &(Vec<u8>, _, _)| bytes.len());
-        match self.touched.keys.get_mut(name) {
-            Some(key) => (key.value, key.changed) = (value, true),
-            None => {
-                self.touched.bytes += name.len();
-                let key = Key { version: Timestamp::ZERO, value, changed: true };
-                self.touched.keys.insert(name.into(), key);
-            }
+            Change::Set { bytes, .. } => self.touched.bytes += bytes.len(),
+            Change::Delta { bytes, .. } => self.touched.bytes += bytes.len(),
+            Change::Delete | Change::Expire(_) => {}
         }
+        if matches!(change, Change::Set { .. } | Change::Delete)
+            && !self.touched.keys.contains_key(name)
+        {
+            // A blind write reads nothing.
+            self.touched.bytes += name.len();
+            self.touched.keys.insert(name.into(), OneKey::new(Current::ABSENT));
+        }
+        self.key(name).write(name, change);
     }
 
     fn range(
@@ -223,25 +201,38 @@ where
 
     /// Makes the changes. Readers on other lanes see all of them or none.
     fn commit(&mut self, at: Timestamp) {
-        let several = self.touched.writes().nth(1).is_some();
+        let keys = core::mem::take(&mut self.touched.keys);
+        let changes = keys.into_iter().filter(|(_, key)| key.is_changed());
+        let changes: Vec<_> = changes.map(|(name, key)| (name, key.finish())).collect();
+        let several = changes.len() > 1;
         if several && self.config.lanes > 1 && !mutant!("local_changes_one_key_after_the_other") {
-            for (name, value) in self.touched.writes() {
-                let length = value.as_ref().map_or(0, |(bytes, ..)| bytes.len());
-                let mut record = self.table.lock_key(name, length);
+            for (name, change) in &changes {
+                let mut record = self.table.lock_key(name, length(change));
                 let version = record.meta().version;
                 record.set_meta(Meta { version, changing: true });
             }
         }
-        for (name, value) in self.touched.writes() {
-            let length = value.as_ref().map_or(0, |(bytes, ..)| bytes.len());
-            let mut record = self.table.lock_key(name, length);
-            match value {
-                Some((bytes, kind, expire_at)) => {
-                    record.set_content(Content { bytes, kind: *kind, expire_at: *expire_at });
+        for (name, change) in changes {
+            let mut record = self.table.lock_key(&name, length(&change));
+            match change {
+                Change::Keep => {}
+                Change::Set { bytes, kind, expire_at } => {
+                    record.set_content(Content { bytes: &bytes, kind, expire_at });
                 }
-                None => record.clear(),
+                Change::Delta { bytes, expire_at } => {
+                    let large = record.large_mut().expect("a command saw that the value is large");
+                    large.apply(&bytes, &mut Vec::new()).expect("it made a delta of what it saw");
+                    record.set_expiry(expire_at);
+                }
+                Change::Expire(expire_at) => record.set_expiry(expire_at),
+                Change::Delete => record.clear(),
             }
             record.set_meta(Meta { version: at, changing: false });
         }
     }
+}
+
+/// Bytes that a new record is given room for.
+fn length(change: &Change<'_>) -> usize {
+    if let Change::Set { bytes, .. } = change { bytes.len() } else { 0 }
 }

@@ -149,8 +149,8 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
         WRITE => Some(None),
         _ if flags & WRITE == 0 => return Err(Malformed("a value that is not written")),
         _ => {
-            let kind = ValueKind::packed_from_u8(reader.u8()?)
-                .ok_or(Malformed("unknown kind of value"))?;
+            let kind =
+                ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
             let bytes = reader.bytes()?;
             if bytes.len() > limits::VALUE_BYTES_MAX {
                 return Err(Malformed("a value beyond its limit"));

@@ -403,7 +403,7 @@ fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
     if flags & VALUE == 0 {
         return Ok((key, meta, None));
     }
-    let kind = ValueKind::packed_from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
+    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
     let bytes = reader.bytes()?;
     let expire_at = if flags & EXPIRY != 0 { Some(UnixMillis(reader.u64()?)) } else { None };
     Ok((key, meta, Some(Content { bytes, kind, expire_at })))

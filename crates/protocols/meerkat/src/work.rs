@@ -5,9 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{
-    Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace, no_object,
-};
+use quorate_machine::{Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace};
 use quorate_types::{Timestamp, UnixMillis, hash_key, limits};
 
 use crate::body::{ITEM_BYTES, Item};
@@ -306,6 +304,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
         let stored = touched.written.as_ref().unwrap_or(&touched.seen);
         Current {
             content: stored.as_ref().map(|stored| self.work.content(stored)),
+            large: None,
             timestamp: touched.shown,
         }
     }
@@ -322,7 +321,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
                 Some(Stored { bytes: self.work.store(&bytes), kind, expire_at })
             }
             Change::Delete => None,
-            Change::Delta(_) => no_object(),
+            Change::Delta { .. } => unreachable!("values are packed here"),
             Change::Expire(expire_at) => {
                 if self.work.touched[position].written.is_none() {
                     self.load(position, key);

@@ -55,6 +55,9 @@ pub struct NodeConfig {
     pub session_term: Duration,
     /// The keyspaces, the same on every node.
     pub keyspaces: Vec<KeyspaceConfig>,
+    /// Beyond how many bytes a collection is large, where the engine has large ones; default
+    /// [`quorate_types::limits::PACKED_BYTES_MAX`]. Nodes need not agree on it.
+    pub packed_bytes_max: usize,
     /// Seeds incarnations, jitter and virtual ids. The runtime draws it from the system, a
     /// simulation from its own seed.
     pub seed: u64,
@@ -99,6 +102,7 @@ impl NodeConfig {
             op_timeout: Self::OP_TIMEOUT,
             sessions_max: Self::SESSIONS_MAX,
             session_term: Self::SESSION_TERM,
+            packed_bytes_max: limits::PACKED_BYTES_MAX,
             keyspaces,
             seed: u64::from(node.0),
         }

@@ -32,7 +32,7 @@ impl Shared {
     pub fn new(config: NodeConfig) -> Arc<Self> {
         let mut stores = vec![None; limits::KEYSPACES_MAX];
         for keyspace in &config.keyspaces {
-            let store = keyspace.engine.new_store(config.lanes);
+            let store = keyspace.engine.new_store(config.lanes, config.packed_bytes_max);
             stores[usize::from(keyspace.id.0)] = Some(store);
         }
         let lanes = (0..config.lanes).map(|_| Mutex::default()).collect();

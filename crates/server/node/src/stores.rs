@@ -142,22 +142,29 @@ fn read<M: Readable, R>(
     scratch: &mut Vec<u8>,
     with: impl FnOnce(Reply<'_>) -> R,
 ) -> Option<R> {
-    let key = call.key();
-    let snapshot = store.read(key, hash_key(key), &store.pin(), scratch);
-    let current = match &snapshot {
-        None => Current { content: None, timestamp: Timestamp::ZERO },
-        Some(snapshot) => {
-            if !snapshot.meta.is_readable() {
-                return None;
-            }
-            let content = snapshot.content(scratch);
-            if content.is_some_and(|content| content.is_expired(now)) {
-                return None;
-            }
-            Current { content, timestamp: snapshot.meta.version() }
-        }
+    let (key, pinned) = (call.key(), store.pin());
+    let hash = hash_key(key);
+    let Some(mut snapshot) = store.read(key, hash, &pinned, scratch) else {
+        return Some(with(call.execute(now, Current::ABSENT).0));
     };
-    Some(with(call.execute(now, current).0))
+    let mut large = None;
+    if snapshot.value.is_some_and(|value| value.is_large) {
+        scratch.clear();
+        (snapshot, large) = store.read_large(key, hash, &pinned)?;
+        if snapshot.value.is_some() && large.is_none() {
+            // It has become packed meanwhile: whoever changes it is asked.
+            return None;
+        }
+    }
+    if !snapshot.meta.is_readable() {
+        return None;
+    }
+    let content = snapshot.content(scratch);
+    if content.is_some_and(|content| content.is_expired(now)) {
+        return None;
+    }
+    let timestamp = snapshot.meta.version();
+    Some(with(call.execute(now, Current { content, large: large.as_ref(), timestamp }).0))
 }
 
 fn list<M: Readable>(
@@ -197,10 +204,17 @@ fn dump<M: Readable>(store: &Store<M>, visit: &mut Visit<'_>) {
         cursor = store.scan(cursor, 1000, &mut |key, _: Snapshot<M>| keys.push(key.to_vec()));
         for key in keys {
             let mut scratch = Vec::new();
-            let Some(snapshot) = store.read(&key, hash_key(&key), &store.pin(), &mut scratch)
-            else {
+            let pinned = store.pin();
+            let hash = hash_key(&key);
+            let Some(mut snapshot) = store.read(&key, hash, &pinned, &mut scratch) else {
                 continue;
             };
+            if snapshot.value.is_some_and(|value| value.is_large)
+                && let Some((whole, Some(large))) = store.read_large(&key, hash, &pinned)
+            {
+                snapshot = whole;
+                large.pack(&mut scratch);
+            }
             let content = snapshot.content(&scratch);
             visit(&key, snapshot.meta.version(), snapshot.meta.is_readable(), content);
         }

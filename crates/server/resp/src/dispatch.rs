@@ -9,7 +9,7 @@ use quorate_commands::{
     UNORDERED, flag, lookup, resolve,
 };
 use quorate_machine::{Access, Command, Current, mutant};
-use quorate_types::{Now, Tag, Timestamp, hash_key, limits as bounds};
+use quorate_types::{Now, Tag, hash_key, limits as bounds};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, ConnectionId, Life, Reply, Wants};
@@ -181,7 +181,7 @@ impl<B: Backend> Context<'_, B> {
                 self.name_engines(call.run_without_keys(self.now.wall()))
             }
             Run::Key(_) if self.is_keyless(call) => {
-                let absent = Current { content: None, timestamp: Timestamp::ZERO };
+                let absent = Current::ABSENT;
                 call.execute(self.now.wall(), absent).0.into_owned()
             }
             Run::Help | Run::Refused | Run::Container | Run::Key(_) => {

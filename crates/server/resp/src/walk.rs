@@ -68,10 +68,9 @@ enum Kind {
 
 impl Kind {
     fn of_name(name: &[u8]) -> Self {
-        let kinds = (0..=u8::MAX).map_while(ValueKind::from_u8);
-        let mut packed = kinds.filter(|kind| *kind != ValueKind::Object);
+        let mut kinds = (0..=u8::MAX).filter_map(ValueKind::from_u8);
         let named = |kind: &ValueKind| name.eq_ignore_ascii_case(type_name(*kind).as_bytes());
-        packed.find(named).map_or(Self::Unknown, Self::Only)
+        kinds.find(named).map_or(Self::Unknown, Self::Only)
     }
 
     fn wanted(self) -> Option<ValueKind> {

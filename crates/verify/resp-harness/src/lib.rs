@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, OwnedCall, Reply, Wait};
 use quorate_machine::{
     Access, Change, Command, Content, Current, Outcome, Refusal, Rng, Seal, ValueKind, Verdict,
-    Workspace, no_object,
+    Workspace,
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{
@@ -36,7 +36,11 @@ struct Entry {
 
 impl Entry {
     fn current(&self, now: UnixMillis) -> Current<'_> {
-        Current { content: content(self.value.as_ref(), now), timestamp: self.timestamp }
+        Current {
+            content: content(self.value.as_ref(), now),
+            large: None,
+            timestamp: self.timestamp,
+        }
     }
 }
 
@@ -53,7 +57,7 @@ fn changed(value: Option<Value>, change: Change<'_>) -> Option<Option<Value>> {
         Change::Set { bytes, kind, expire_at } => Some(Some((bytes.into_owned(), kind, expire_at))),
         Change::Expire(expire_at) => value.map(|(bytes, kind, _)| Some((bytes, kind, expire_at))),
         Change::Delete => Some(None),
-        Change::Delta(_) => no_object(),
+        Change::Delta { .. } => unreachable!("values are packed here"),
     }
 }
 
@@ -71,7 +75,7 @@ impl Workspace for Attempt<'_> {
         let timestamp = entry.map_or(Timestamp::ZERO, |entry| entry.timestamp);
         let change = self.touched.entry(key.to_vec()).or_default().as_ref();
         let value = change.map_or(entry.and_then(|entry| entry.value.as_ref()), Option::as_ref);
-        Current { content: content(value, self.now), timestamp }
+        Current { content: content(value, self.now), large: None, timestamp }
     }
 
     fn write(&mut self, key: &[u8], change: Change<'_>) {

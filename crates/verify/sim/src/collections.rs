@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 
 use quorate_check::{Action, Answer, Bytes, CollectionCommand, Invocation, Recorder, TxnHistory};
 use quorate_commands::{OwnedCall, Reply};
-use quorate_machine::{Content, Current, Outcome, Rng, ValueKind};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_collections::packed::HEADER_BYTES;
+use quorate_machine::{Collection, Content, Current, Outcome, Rng, ValueKind};
+use quorate_types::UnixMillis;
 
 use crate::intent::Intent;
 use crate::process::Entry;
@@ -256,20 +257,30 @@ fn read_of(kind: ValueKind) -> CollectionCommand {
         ValueKind::Set => &["SMEMBERS"],
         ValueKind::SortedSet => &["ZRANGE", "0", "-1", "WITHSCORES"],
         ValueKind::Stream => &["XRANGE", "-", "+"],
-        ValueKind::Object => unreachable!("values are packed"),
     };
     CollectionCommand::new(words.iter().copied()).expect("it can be judged")
 }
 
-/// A collection as text: its kind, a digest of its bytes, and its items.
+/// A collection as text: its kind, a digest of its bytes, and its items. It is the same text for the
+/// same collection, in whatever order a replica keeps what has no order.
 pub(crate) fn shown(key: &[u8], content: Content<'_>) -> String {
     let key = String::from_utf8_lossy(key);
     let call = to_call(&key, &read_of(content.kind));
-    let current = Current { content: Some(content), timestamp: Timestamp::ZERO };
+    let bytes = in_order(content).unwrap_or_else(|| content.bytes.to_vec());
+    let content = Content { bytes: &bytes, ..content };
+    let current = Current { content: Some(content), ..Current::ABSENT };
     let (reply, _) = call.call().execute(UnixMillis(0), current);
     let mut text = format!("{:?} {:x}", content.kind, quorate_types::hash_key(content.bytes));
     show(&to_answer(&reply), &mut text);
     text
+}
+
+/// The bytes of a hash or a set with its members in the order of their bytes.
+fn in_order(content: Content<'_>) -> Option<Vec<u8>> {
+    let has_no_order = matches!(content.kind, ValueKind::Hash | ValueKind::Set);
+    let large = Collection::unpack(content.kind, content.bytes).ok().filter(|_| has_no_order)?;
+    let (head, _) = content.bytes.split_at_checked(HEADER_BYTES)?;
+    Some([head, &large.sorted()].concat())
 }
 
 fn show(answer: &Answer, text: &mut String) {
@@ -353,7 +364,7 @@ mod tests {
                         kind: *kind,
                         expire_at: None,
                     });
-                    let current = Current { content, timestamp: Timestamp::ZERO };
+                    let current = Current { content, ..Current::ABSENT };
                     let (reply, change) = call.call().execute(UnixMillis(0), current);
                     let (answer, change) = (to_answer(&reply), change.into_owned());
                     // A read for a group makes its consumer, which shows in no answer here.

@@ -1,12 +1,11 @@
-//! The contract of values: objects and their deltas, and tables that keep order.
-
-mod fields;
+//! The contract of values: large ones, and tables that keep order.
 
 use std::collections::BTreeMap;
 
-use fields::{Fields, delta, whole_copies};
+use quorate_collections::packed::Builder;
+use quorate_collections::{Delta, Step};
 use quorate_machine::{
-    Content, Damaged, MapTable, Meta, Object, Ordered, OrderedTable, Record, Rng, Table, ValueKind,
+    Content, MapTable, Meta, Ordered, OrderedTable, Record, Rng, Table, ValueKind,
 };
 
 /// A protocol that keeps one number per record.
@@ -27,129 +26,53 @@ impl Meta for Number {
     }
 }
 
-type Objects = MapTable<Number, Fields>;
-
-/// A delta of a few fields out of eight, some of them more than once.
-fn random_delta(rng: &mut Rng) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for _ in 0..rng.below(4) {
-        let value = vec![rng.below(256) as u8; rng.below(5) as usize];
-        let value = (rng.below(3) > 0).then_some(&value[..]);
-        bytes.extend_from_slice(&delta(rng.below(8), value));
+/// A packed hash of these fields.
+fn packed(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut builder = Builder::new(0, 0);
+    for (field, value) in fields {
+        builder.item(field);
+        builder.item(value);
     }
-    bytes
-}
-
-fn whole(object: &impl Object) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    object.encode(&mut bytes);
-    bytes
+    builder.finish(fields.len())
 }
 
 #[test]
-fn a_delta_and_its_inverse_give_back_the_object() {
-    let mut rng = Rng::new(1);
-    for _ in 0..2_000 {
-        let mut object = Fields::default();
-        let mut undo = Vec::new();
-        for _ in 0..rng.below(8) {
-            let before = object.clone();
-            let mut inverse = Vec::new();
-            object.apply(&random_delta(&mut rng), &mut inverse).expect("a delta");
-            undo.push((inverse, before));
-        }
-        while let Some((inverse, before)) = undo.pop() {
-            let mut redo = Vec::new();
-            object.apply(&inverse, &mut redo).expect("an inverse is a delta");
-            assert_eq!(object, before);
-        }
-    }
-}
-
-#[test]
-fn two_deltas_one_behind_the_other_are_a_delta() {
-    let mut rng = Rng::new(2);
-    for _ in 0..2_000 {
-        let (mut apart, mut together) = (Fields::default(), Fields::default());
-        let (first, second) = (random_delta(&mut rng), random_delta(&mut rng));
-        let (mut inverse, mut second_inverse) = (Vec::new(), Vec::new());
-        apart.apply(&first, &mut inverse).expect("a delta");
-        apart.apply(&second, &mut second_inverse).expect("a delta");
-        let mut both = Vec::new();
-        together.apply(&[first, second].concat(), &mut both).expect("two deltas are one");
-        assert_eq!(apart, together);
-        assert_eq!(both, [second_inverse, inverse].concat());
-    }
-}
-
-#[test]
-fn a_replica_that_applies_deltas_holds_what_one_holds_that_gets_all_of_the_object() {
-    let mut rng = Rng::new(3);
-    let (mut source, mut deltas, mut wholes) =
-        (Objects::default(), Objects::default(), Objects::default());
-    for table in [&mut source, &mut deltas, &mut wholes] {
-        table.lock_key(b"k", 0).set_object(Fields::default(), None);
-    }
-    for _ in 0..500 {
-        let bytes = random_delta(&mut rng);
-        for table in [&mut source, &mut deltas] {
-            let mut record = table.lock_key(b"k", 0);
-            let object = record.object_mut().expect("an object");
-            object.apply(&bytes, &mut Vec::new()).expect("a delta");
-        }
-        let bytes = whole(source.lock_key(b"k", 0).object().expect("an object"));
-        let object = Fields::decode(&bytes).expect("all of an object");
-        wholes.lock_key(b"k", 0).set_object(object, None);
-        assert_eq!(deltas, source);
-        assert_eq!(wholes, source);
-    }
-}
-
-#[test]
-fn one_field_of_many_changes_without_the_others() {
-    let mut table = Objects::default();
-    let mut object = Fields::default();
-    for field in 0..100_000 {
-        object.apply(&delta(field, Some(b"value")), &mut Vec::new()).expect("a delta");
-    }
-    table.lock_key(b"k", 0).set_object(object, None);
-    let copies = whole_copies();
-    let mut inverse = Vec::new();
-    let mut record = table.lock_key(b"k", 0);
-    let object = record.object_mut().expect("an object");
-    object.apply(&delta(77, Some(b"other")), &mut inverse).expect("a delta");
-    assert_eq!(whole_copies(), copies);
-    assert_eq!(inverse, delta(77, Some(b"value")));
-}
-
-#[test]
-fn a_damaged_delta_changes_nothing() {
-    let mut object = Fields::default();
-    object.apply(&delta(1, Some(b"one")), &mut Vec::new()).expect("a delta");
-    let before = object.clone();
-    let good = delta(2, Some(b"two"));
-    for cut in 1..good.len() {
-        let damaged = [&delta(1, None)[..], &good[..cut]].concat();
-        let mut inverse = Vec::new();
-        assert_eq!(object.apply(&damaged, &mut inverse), Err(Damaged));
-        assert_eq!((&object, inverse), (&before, Vec::new()));
-    }
-}
-
-#[test]
-fn an_object_has_a_kind_and_an_expiry_and_no_bytes() {
-    let mut table = Objects::default();
+fn a_collection_beyond_the_bound_of_its_table_is_large() {
+    let few = packed(&[(b"a", b"1")]);
+    let many = packed(&[(b"a", b"1"), (b"b", b"2")]);
+    let mut table = MapTable::<Number>::new(few.len());
     let mut record = table.lock_key(b"k", 0);
     let at = Some(quorate_types::UnixMillis(9));
-    record.set_object(Fields::default(), at);
-    let content = Content { bytes: b"", kind: ValueKind::Object, expire_at: at };
-    assert_eq!(record.content(), Some(content));
+    let content = |bytes| Content { bytes, kind: ValueKind::Hash, expire_at: at };
+    record.set_content(content(&few));
+    assert!(record.large().is_none());
+    assert_eq!(record.content(), Some(content(&few)));
+    record.set_content(content(&many));
+    assert_eq!(record.large().expect("a large value").len(), 2);
+    assert_eq!(record.content(), Some(content(b"")), "a large value has no bytes");
     record.set_expiry(None);
-    assert_eq!(record.content(), Some(Content { expire_at: None, ..content }));
-    record.set_content(Content { bytes: b"v", kind: ValueKind::String, expire_at: None });
-    assert!(record.object().is_none());
+    assert_eq!(record.content(), Some(Content { expire_at: None, ..content(b"") }));
+    let text = Content { bytes: b"longer than both", kind: ValueKind::String, expire_at: None };
+    record.set_content(text);
+    assert!(record.large().is_none() && record.large_mut().is_none());
+    assert_eq!(record.content(), Some(text));
     record.clear();
-    assert!(record.content().is_none());
+    assert!(record.content().is_none() && record.large_mut().is_none());
+}
+
+#[test]
+fn who_changes_a_packed_collection_makes_it_large() {
+    let mut table = MapTable::<Number>::default();
+    let mut record = table.lock_key(b"k", 0);
+    let bytes = packed(&[(b"a", b"1")]);
+    let content = Content { bytes: &bytes, kind: ValueKind::Hash, expire_at: None };
+    record.set_content(content);
+    let mut delta = Delta::new();
+    delta.push(Step::Put { field: b"b", value: b"2" });
+    let large = record.large_mut().expect("it is a collection");
+    large.apply(&delta.into_bytes(), &mut Vec::new()).expect("it is a delta");
+    let hash = record.large().and_then(|large| large.hash()).expect("a large hash");
+    assert_eq!((hash.get(b"a"), hash.get(b"b")), (Some(&b"1"[..]), Some(&b"2"[..])));
 }
 
 /// The keys of a range, with their numbers.

@@ -125,14 +125,14 @@ mod tests {
     impl Workspace for Fake {
         fn read(&mut self, key: &[u8]) -> Current<'_> {
             let Some((timestamp, stored)) = self.0.get(key) else {
-                return Current { content: None, timestamp: Timestamp::ZERO };
+                return Current::ABSENT;
             };
             let content = stored.as_ref().map(|(bytes, expire_at)| Content {
                 bytes,
                 kind: ValueKind::String,
                 expire_at: *expire_at,
             });
-            Current { content, timestamp: *timestamp }
+            Current { content, large: None, timestamp: *timestamp }
         }
 
         fn write(&mut self, key: &[u8], change: Change<'_>) {

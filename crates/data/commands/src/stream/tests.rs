@@ -11,7 +11,7 @@ use crate::{OwnedCall, Reply};
 fn run(line: &str, bytes: Option<&[u8]>) -> (Reply<'static>, Option<Vec<u8>>) {
     let kind = ValueKind::Stream;
     let content = bytes.map(|bytes| Content { bytes, kind, expire_at: None });
-    let current = Current { content, timestamp: Timestamp::ZERO };
+    let current = Current { content, ..Current::ABSENT };
     let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
     let (reply, change) = call.call().execute(UnixMillis(1_000), current);
     let bytes = match change {

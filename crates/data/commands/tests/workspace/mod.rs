@@ -3,7 +3,7 @@
 use quorate_commands::{
     Call, MapWorkspace, OwnedArgs, Reply, Split, format_decimal, format_double, resolve,
 };
-use quorate_machine::{Access, Change, Command, Current, Verdict, no_object};
+use quorate_machine::{Access, Change, Command, Current, Verdict};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// A command, its name first.
@@ -142,7 +142,7 @@ impl Store {
             Access::Read => assert_eq!(change, Change::Keep, "a read changed: {shown}"),
             Access::Write => {
                 assert!(!matches!(change, Change::Keep | Change::Expire(_)), "kept: {shown}");
-                let absent = Current { content: None, timestamp: Timestamp::ZERO };
+                let absent = Current::ABSENT;
                 assert_eq!(call.execute(self.now, absent), (reply.clone(), change.clone()));
             }
             Access::Update => {}
@@ -166,7 +166,7 @@ pub(crate) fn changed(value: Value, change: Change<'_>) -> Value {
         Change::Set { bytes, expire_at, .. } => Some((bytes.into_owned(), expire_at)),
         Change::Expire(expire_at) => Some((value.expect("only a value can expire").0, expire_at)),
         Change::Delete => None,
-        Change::Delta(_) => no_object(),
+        Change::Delta { .. } => unreachable!("values are packed here"),
     }
 }
 

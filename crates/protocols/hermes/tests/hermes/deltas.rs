@@ -1,40 +1,62 @@
-//! Objects: updates that travel as what they change.
+//! Large values: updates that travel as what they change.
 //!
 //! The judge of every test here is that a version names one content: whatever replica holds a version
-//! of the key, at whatever moment, and whether it came as a delta or whole, holds the same object.
+//! of the key, at whatever moment, large or packed, and whether it came as a delta or whole, holds the
+//! same hash.
 
 use std::collections::BTreeMap;
 
+use quorate_collections::packed::Builder;
+use quorate_collections::{Delta, Step};
 use quorate_hermes::{Message, State};
-use quorate_machine::{Object, Outcome, Record, Rng, Table};
+use quorate_machine::{Collection, Outcome, Record, Rng, Table, ValueKind};
 use quorate_types::{Duration, Role, Timestamp};
 
-use crate::fields::{Fields, delta, whole_copies};
 use crate::op::{Reply, change, del, get, make, set};
-use crate::support::{ClusterOf, MLT, PacketOf};
+use crate::support::{Cluster, MLT, Packet, seed_for};
 
-type Cluster = ClusterOf<Fields>;
+/// Three nodes where every collection is large.
+fn cluster() -> Cluster {
+    Cluster::large(|node| seed_for(&[node as u8, node as u8]), |_| 0)
+}
 
-/// An object with this many fields.
+/// A packed hash of these fields.
+fn packed(fields: &[(u64, &str)]) -> Vec<u8> {
+    let mut builder = Builder::new(1, 0);
+    for (field, value) in fields {
+        builder.item(field.to_string().as_bytes());
+        builder.item(value.as_bytes());
+    }
+    builder.finish(fields.len())
+}
+
+/// A hash with this many fields.
 fn whole(fields: u64) -> Vec<u8> {
-    (0..fields).flat_map(|field| delta(field, Some(b"old"))).collect()
+    packed(&(0..fields).map(|field| (field, "old")).collect::<Vec<_>>())
 }
 
 fn put(field: u64, value: &str) -> crate::op::Op {
-    change("h", &delta(field, Some(value.as_bytes())))
+    let mut delta = Delta::new();
+    delta.push(Step::Put { field: field.to_string().as_bytes(), value: value.as_bytes() });
+    change("h", &delta.into_bytes())
 }
 
-/// The version of the key at a replica, and its object, if it is one.
-fn held(cluster: &mut Cluster, node: u16) -> (Timestamp, Option<Fields>) {
+/// The version of the key at a replica, and its hash, if it is one.
+fn held(cluster: &mut Cluster, node: u16) -> (Timestamp, Option<Collection>) {
     let table = cluster.machine(node).table_mut();
     let Some(handle) = table.find(b"h") else { return (Timestamp::ZERO, None) };
     let record = table.lock(handle);
-    (record.meta().timestamp, record.object().cloned())
+    let packed = record.content().filter(|content| content.kind == ValueKind::Hash);
+    let large = record.large().cloned();
+    let unpacked = |content: quorate_machine::Content<'_>| {
+        Collection::unpack(ValueKind::Hash, content.bytes).expect("a hash")
+    };
+    (record.meta().timestamp, large.or_else(|| packed.map(unpacked)))
 }
 
-/// Asserts that all live replicas have the same Valid object, and gives it.
+/// Asserts that all live replicas have the same Valid hash, and give it.
 #[track_caller]
-fn agreed(cluster: &mut Cluster) -> Fields {
+fn agreed(cluster: &mut Cluster) -> Collection {
     let live = cluster.view.members.iter().filter(|member| member.role != Role::Down);
     let live: Vec<u16> = live.map(|member| member.node.0).collect();
     let first = held(cluster, live[0]);
@@ -42,41 +64,38 @@ fn agreed(cluster: &mut Cluster) -> Fields {
         assert_eq!(cluster.state(node, "h"), State::Valid, "node {node}");
         assert_eq!(held(cluster, node), first, "node {node}");
     }
-    first.1.expect("an object")
+    first.1.expect("a hash")
 }
 
-fn fields(steps: &[(u64, &str)]) -> Fields {
-    let mut object = Fields::default();
-    for (field, value) in steps {
-        object.apply(&delta(*field, Some(value.as_bytes())), &mut Vec::new()).expect("a delta");
-    }
-    object
+fn fields(fields: &[(u64, &str)]) -> Collection {
+    Collection::unpack(ValueKind::Hash, &packed(fields)).expect("a hash")
+}
+
+fn value(hash: &Collection, field: u64) -> Option<&[u8]> {
+    hash.hash().expect("a hash").get(field.to_string().as_bytes())
 }
 
 /// Whether the message is an INV with a delta.
-fn is_delta(packet: &PacketOf<Fields>) -> bool {
+fn is_delta(packet: &Packet) -> bool {
     matches!(packet.message(), Message::Inv(inv) if inv.base.is_some())
 }
 
 #[test]
-fn one_field_of_many_travels_alone_and_nothing_else_is_copied() {
-    let mut cluster = Cluster::new(3);
+fn one_field_of_many_travels_alone() {
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(100_000)));
     cluster.fresh_packets.clear();
-    let copies = whole_copies();
     assert_eq!(cluster.run(2, put(7, "new")), Reply::Int(1));
-    assert_eq!(whole_copies(), copies);
     assert!(cluster.fresh_packets.iter().all(|packet| packet.bytes.len() < 100));
-    let object = agreed(&mut cluster);
-    let mut inverse = Vec::new();
-    object.clone().apply(&delta(7, None), &mut inverse).expect("a delta");
-    assert_eq!(inverse, delta(7, Some(b"new")));
+    let hash = agreed(&mut cluster);
+    assert_eq!(hash.len(), 100_000);
+    assert_eq!(value(&hash, 7), Some(&b"new"[..]));
 }
 
 #[test]
 fn of_two_changes_on_one_base_the_loser_is_undone_everywhere_and_runs_again() {
     for order in [[1, 2], [2, 1]] {
-        let mut cluster = Cluster::new(3);
+        let mut cluster = cluster();
         cluster.run(3, make("h", &whole(2)));
         let one = cluster.submit(1, put(0, "one"));
         let two = cluster.submit(2, put(1, "two"));
@@ -96,7 +115,7 @@ fn of_two_changes_on_one_base_the_loser_is_undone_everywhere_and_runs_again() {
 
 #[test]
 fn a_duplicate_and_a_late_delta_change_nothing() {
-    let mut cluster = Cluster::new(3);
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(1)));
     cluster.submit(1, put(0, "one"));
     let first = cluster.deliver(1, 2, "inv");
@@ -110,7 +129,7 @@ fn a_duplicate_and_a_late_delta_change_nothing() {
 
 #[test]
 fn a_change_proves_that_its_base_is_decided_where_the_val_is_late() {
-    let mut cluster = Cluster::new(3);
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(1)));
     cluster.submit(1, put(1, "one"));
     cluster.deliver_some(|packet| packet.kind() != "val");
@@ -124,7 +143,7 @@ fn a_change_proves_that_its_base_is_decided_where_the_val_is_late() {
 
 #[test]
 fn a_replay_carries_the_delta_to_who_has_the_base_and_ends_at_who_has_it() {
-    let mut cluster = Cluster::new(3);
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(1)));
     cluster.submit(1, put(1, "one"));
     cluster.deliver(1, 2, "inv");
@@ -137,7 +156,7 @@ fn a_replay_carries_the_delta_to_who_has_the_base_and_ends_at_who_has_it() {
 
 #[test]
 fn a_retransmission_is_the_delta_that_was_lost() {
-    let mut cluster = Cluster::new(3);
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(1)));
     let tag = cluster.submit(1, put(1, "one"));
     let lost = cluster.take(1, 3, "inv");
@@ -152,8 +171,8 @@ fn a_retransmission_is_the_delta_that_was_lost() {
 }
 
 #[test]
-fn a_change_that_outranks_a_delete_on_its_base_asks_for_all_of_the_object() {
-    let mut cluster = Cluster::new(3);
+fn a_change_that_outranks_a_delete_on_its_base_asks_for_all_of_the_value() {
+    let mut cluster = cluster();
     cluster.run(3, make("h", &whole(1)));
     let lost = cluster.submit(1, del("h"));
     let tag = cluster.submit(2, put(1, "one"));
@@ -176,8 +195,8 @@ fn a_change_that_outranks_a_delete_on_its_base_asks_for_all_of_the_object() {
 /// Of two plain writes on one version the smaller may be done first, and be the base of a change. The
 /// change outranks the larger write, under which the base is gone where that write came from.
 #[test]
-fn a_change_of_the_smaller_of_two_writes_asks_for_all_of_the_object_where_the_larger_is() {
-    let mut cluster = Cluster::new(3);
+fn a_change_of_the_smaller_of_two_writes_asks_for_all_of_the_value_where_the_larger_is() {
+    let mut cluster = cluster();
     cluster.run(3, make("h", &whole(3)));
     let larger = cluster.submit(2, make("h", &whole(2)));
     let held_back = cluster.take(2, 0, "inv");
@@ -198,8 +217,8 @@ fn a_change_of_the_smaller_of_two_writes_asks_for_all_of_the_object_where_the_la
 }
 
 #[test]
-fn a_shadow_that_has_not_copied_an_object_asks_for_all_of_it() {
-    let mut cluster = Cluster::new(3);
+fn a_shadow_that_has_not_copied_a_value_asks_for_all_of_it() {
+    let mut cluster = cluster();
     cluster.run(1, make("h", &whole(3)));
     cluster.expel(&[3]);
     cluster.rejoin(3);
@@ -212,8 +231,8 @@ fn a_shadow_that_has_not_copied_an_object_asks_for_all_of_it() {
 }
 
 #[test]
-fn a_packed_value_and_an_object_replace_each_other() {
-    let mut cluster = Cluster::new(3);
+fn a_string_and_a_large_value_replace_each_other() {
+    let mut cluster = cluster();
     cluster.run(1, set("h", "text"));
     assert_eq!(cluster.run(2, put(1, "one")), Reply::Int(0));
     cluster.run(2, make("h", &whole(1)));
@@ -227,10 +246,16 @@ fn a_packed_value_and_an_object_replace_each_other() {
 /// field of its own.
 fn random_run(seed: u64, writes: bool) -> u64 {
     let mut rng = Rng::new(seed);
-    let mut cluster = Cluster::seeded(3, |node| seed * 31 + u64::from(node), |_| {});
+    // What is large at one node may be packed at another.
+    let packed_bytes_max: fn(u16) -> usize = match seed % 3 {
+        0 => |_| 0,
+        1 => |node| [0, 40, usize::MAX][usize::from(node) - 1],
+        _ => |node| [usize::MAX, 0, 60][usize::from(node) - 1],
+    };
+    let mut cluster = Cluster::large(|node| seed * 31 + u64::from(node), packed_bytes_max);
     cluster.run(1, make("h", &whole(1)));
     let (start, _) = held(&mut cluster, 1);
-    let mut contents: BTreeMap<Timestamp, Option<Fields>> = BTreeMap::new();
+    let mut contents: BTreeMap<Timestamp, Option<Collection>> = BTreeMap::new();
     let mut tags = Vec::new();
     let mut away: Option<u16> = None;
     for step in 0..400 {
@@ -282,11 +307,7 @@ fn random_run(seed: u64, writes: bool) -> u64 {
     }
     cluster.run_for(Duration::from_secs(5));
     let object = agreed(&mut cluster);
-    let present = |field: u64| {
-        let mut inverse = Vec::new();
-        object.clone().apply(&delta(field, None), &mut inverse).expect("a delta");
-        inverse == delta(field, Some(b"new"))
-    };
+    let present = |field: u64| value(&object, field) == Some(b"new");
     let mut changes = 0;
     for (field, tag) in &tags {
         match cluster.outcome(*tag) {

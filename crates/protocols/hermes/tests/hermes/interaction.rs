@@ -9,13 +9,13 @@ use std::path::Path;
 
 use quorate_harness::interaction::{Dialect, check_traces};
 use quorate_hermes::Reads;
-use quorate_machine::{NoObject, Outcome};
+use quorate_machine::Outcome;
 
 use crate::op::{Reply, append, del, get, incr, set};
 use crate::support::{Cluster, Replicas, describe_outcome, short};
 
 impl Dialect for Cluster {
-    type Subject = Replicas<NoObject>;
+    type Subject = Replicas;
 
     fn begin(nodes: u16, options: &[&str]) -> Self {
         match options.first() {

@@ -7,8 +7,6 @@ mod calls;
 mod deltas;
 mod difference;
 mod features;
-#[path = "../../../../base/machine/tests/values/fields.rs"]
-mod fields;
 mod interaction;
 mod op;
 mod pitfalls;

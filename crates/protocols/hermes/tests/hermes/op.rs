@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use quorate_machine::{Access, Change, Command, Content, Current, ValueKind};
+use quorate_machine::{Access, Change, Collection, Command, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 use quorate_wire::{Reader, Writer};
 
@@ -20,9 +20,9 @@ pub(crate) enum Verb {
     Swap(Vec<u8>),
     /// Sets the expiry of a value that is there.
     Expire(u64),
-    /// Replaces the value by an object.
+    /// Replaces the value by a hash, packed.
     Make(Vec<u8>),
-    /// Changes an object, if one is there.
+    /// Changes a hash, if one is there, by a delta.
     Change(Vec<u8>),
 }
 
@@ -161,12 +161,21 @@ impl Command for Op {
                 None => (Reply::Int(0), Change::Keep),
             },
             Verb::Make(whole) => {
-                let (bytes, kind) = (Cow::Borrowed(&whole[..]), ValueKind::Object);
+                let (bytes, kind) = (Cow::Borrowed(&whole[..]), ValueKind::Hash);
                 (Reply::Ok, Change::Set { bytes, kind, expire_at: None })
             }
-            Verb::Change(delta) => match old {
-                Some(Content { kind: ValueKind::Object, .. }) => {
-                    (Reply::Int(1), Change::Delta(Cow::Borrowed(delta)))
+            Verb::Change(delta) => match (old, current.large) {
+                (Some(Content { kind: ValueKind::Hash, .. }), Some(_)) => {
+                    let bytes = Cow::Borrowed(&delta[..]);
+                    (Reply::Int(1), Change::Delta { bytes, expire_at: expiry })
+                }
+                (Some(Content { bytes, kind: ValueKind::Hash, .. }), None) => {
+                    let mut hash = Collection::unpack(ValueKind::Hash, bytes).expect("a hash");
+                    hash.apply(delta, &mut Vec::new()).expect("a delta");
+                    let mut bytes = Vec::new();
+                    hash.pack(&mut bytes);
+                    let (bytes, kind) = (Cow::Owned(bytes), ValueKind::Hash);
+                    (Reply::Int(1), Change::Set { bytes, kind, expire_at: expiry })
                 }
                 _ => (Reply::Int(0), Change::Keep),
             },

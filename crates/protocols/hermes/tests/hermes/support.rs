@@ -1,13 +1,12 @@
 //! Hermes on the cluster of `quorate_harness`, and what tests ask of it.
 
 use std::fmt::Write as _;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use quorate_engine::Place;
 use quorate_harness::{Outbox, Process, Subject};
 use quorate_hermes::{Config, Hermes, Message, Meta, Request, State};
-use quorate_machine::{Command, MapTable, NoObject, Object, Outcome, Record, Rng, Table};
+use quorate_machine::{Command, MapTable, Outcome, Record, Rng, Table};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{Duration, Epoch, Incarnation, Now, Role, Timestamp};
 use quorate_wire::Writer;
@@ -23,27 +22,27 @@ pub(crate) const TERM: u64 = 1_000_000_000_000;
 /// Wall time at the start of every test, in milliseconds.
 pub(crate) const WALL: u64 = quorate_harness::WALL / 1_000_000;
 
-pub(crate) type NodeOf<V> = Hermes<MapTable<Meta, V>, Op>;
-pub(crate) type PacketOf<V> = quorate_harness::Packet<Replicas<V>>;
-pub(crate) type Packet = PacketOf<NoObject>;
+pub(crate) type Node = Hermes<MapTable<Meta>, Op>;
+pub(crate) type Packet = quorate_harness::Packet<Replicas>;
 
-/// Replicas with values of this kind.
-pub(crate) struct Replicas<V> {
+/// Replicas.
+pub(crate) struct Replicas {
     configure: fn(&mut Config),
-    values: PhantomData<V>,
+    /// Beyond how many bytes a collection is large, at each node.
+    packed_bytes_max: fn(u16) -> usize,
 }
 
-impl<V: Object> Subject for Replicas<V> {
-    type Machine = NodeOf<V>;
+impl Subject for Replicas {
+    type Machine = Node;
 
-    fn start(&self, process: Process) -> NodeOf<V> {
+    fn start(&self, process: Process) -> Node {
         let mut config = Config::new(process.node, process.incarnation, process.seed);
         config.message_loss_timeout = MLT;
         (self.configure)(&mut config);
-        Hermes::new(config, MapTable::default())
+        Hermes::new(config, MapTable::new((self.packed_bytes_max)(process.node.0)))
     }
 
-    fn epoch(machine: &NodeOf<V>, _told: Epoch) -> Epoch {
+    fn epoch(machine: &Node, _told: Epoch) -> Epoch {
         machine.epoch()
     }
 
@@ -63,12 +62,12 @@ impl<V: Object> Subject for Replicas<V> {
         describe(message)
     }
 
-    fn end_turn(machine: &mut NodeOf<V>, now: Now, outbox: &mut Outbox<Self>) {
+    fn end_turn(machine: &mut Node, now: Now, outbox: &mut Outbox<Self>) {
         machine.flush(now, outbox);
     }
 
     fn begin_life(
-        machine: &mut NodeOf<V>,
+        machine: &mut Node,
         now: Now,
         incarnation: Incarnation,
         outbox: &mut Outbox<Self>,
@@ -192,27 +191,24 @@ pub(crate) fn describe_outcome(outcome: &Outcome<Reply>) -> String {
     }
 }
 
-/// A cluster with packed values.
-pub(crate) type Cluster = ClusterOf<NoObject>;
-
 /// A cluster of replicas.
-pub(crate) struct ClusterOf<V: Object>(quorate_harness::Cluster<Replicas<V>>);
+pub(crate) struct Cluster(quorate_harness::Cluster<Replicas>);
 
-impl<V: Object> Deref for ClusterOf<V> {
-    type Target = quorate_harness::Cluster<Replicas<V>>;
+impl Deref for Cluster {
+    type Target = quorate_harness::Cluster<Replicas>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
     }
 }
 
-impl<V: Object> DerefMut for ClusterOf<V> {
+impl DerefMut for Cluster {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
     }
 }
 
-impl<V: Object> ClusterOf<V> {
+impl Cluster {
     /// Nodes 1 to `count`, all active in epoch 1, with a larger node winning the first ties.
     pub(crate) fn new(count: u16) -> Self {
         Self::with(count, |_| {})
@@ -227,8 +223,14 @@ impl<V: Object> ClusterOf<V> {
         seed: impl Fn(u16) -> u64,
         configure: fn(&mut Config),
     ) -> Self {
-        let replicas = Replicas { configure, values: PhantomData };
+        let replicas = Replicas { configure, packed_bytes_max: |_| usize::MAX };
         Self(quorate_harness::Cluster::founded(replicas, count, seed))
+    }
+
+    /// Three nodes where collections of more bytes than that are large.
+    pub(crate) fn large(seed: impl Fn(u16) -> u64, packed_bytes_max: fn(u16) -> usize) -> Self {
+        let replicas = Replicas { configure: |_| {}, packed_bytes_max };
+        Self(quorate_harness::Cluster::founded(replicas, 3, seed))
     }
 
     /// Where an op of a client of this node should run.

@@ -70,14 +70,17 @@ macro_rules! engines {
                 }
             }
 
-            /// An empty store for it.
-            pub(crate) fn new_store(&self, lanes: u16) -> KeyspaceStore {
+            /// An empty store for it, in which collections of more than so many bytes are large if it
+            /// has large ones.
+            pub(crate) fn new_store(&self, lanes: u16, packed_bytes_max: usize) -> KeyspaceStore {
                 match self {
                     $($(#[cfg($cfg)])? Self::$Variant(options) => {
-                        let store = match <$machine as quorate_engine::Engine>::keeps_order(options) {
-                            true => quorate_storage::Store::ordered(lanes),
-                            false => quorate_storage::Store::new(lanes),
-                        };
+                        let has_large = <$machine as quorate_engine::Engine>::CAPABILITIES
+                            .large_collections;
+                        let store = quorate_storage::Store::keeping(lanes, quorate_storage::Keeps {
+                            order: <$machine as quorate_engine::Engine>::keeps_order(options),
+                            packed_bytes_max: has_large.then_some(packed_bytes_max),
+                        });
                         KeyspaceStore::$Variant(store, std::sync::Arc::default())
                     })+
                 }

@@ -2,14 +2,16 @@
 
 use alloc::borrow::Cow;
 
-use quorate_machine::{Change, Content, Current, ValueKind, Workspace, no_object};
+use quorate_collections::{Draft, ValueKind};
 use quorate_types::{Timestamp, UnixMillis};
+
+use crate::{Change, Content, Current, Workspace};
 
 /// What one key holds while commands run on it, and what they did to it. As a [`Workspace`] it
 /// takes every key for that one. The caller has checked that it is.
 #[derive(Clone, Debug)]
-pub(crate) struct OneKey<'a> {
-    bytes: Option<(Cow<'a, [u8]>, ValueKind)>,
+pub struct OneKey<'a> {
+    value: Option<Value<'a>>,
     expire_at: Option<UnixMillis>,
     timestamp: Timestamp,
     was_read: bool,
@@ -17,10 +19,19 @@ pub(crate) struct OneKey<'a> {
     expiry_changed: bool,
 }
 
+#[derive(Clone, Debug)]
+enum Value<'a> {
+    Packed(Cow<'a, [u8]>, ValueKind),
+    Large(Draft),
+}
+
 impl<'a> OneKey<'a> {
-    pub(crate) fn new(current: Current<'a>) -> Self {
+    /// Of a key that holds this.
+    pub fn new(current: Current<'a>) -> Self {
+        let large = current.large.map(|large| Value::Large(Draft::new(large.clone())));
+        let packed = |content: Content<'a>| Value::Packed(content.bytes.into(), content.kind);
         Self {
-            bytes: current.content.map(|content| (content.bytes.into(), content.kind)),
+            value: large.or_else(|| current.content.map(packed)),
             expire_at: current.content.and_then(|content| content.expire_at),
             timestamp: current.timestamp,
             was_read: false,
@@ -30,28 +41,39 @@ impl<'a> OneKey<'a> {
     }
 
     /// A copy that borrows nothing.
-    pub(crate) fn into_owned(self) -> OneKey<'static> {
-        let bytes = self.bytes.map(|(bytes, kind)| (Cow::Owned(bytes.into_owned()), kind));
-        OneKey { bytes, ..self }
+    pub fn into_owned(self) -> OneKey<'static> {
+        let value = self.value.map(|value| match value {
+            Value::Packed(bytes, kind) => Value::Packed(Cow::Owned(bytes.into_owned()), kind),
+            Value::Large(draft) => Value::Large(draft),
+        });
+        OneKey { value, ..self }
     }
 
     /// Whether anything asked what the key held.
-    pub(crate) fn was_read(&self) -> bool {
+    pub fn was_read(&self) -> bool {
         self.was_read
     }
 
     /// Whether anything read or wrote the key.
-    pub(crate) fn was_touched(&self) -> bool {
+    pub fn was_touched(&self) -> bool {
         self.was_read || self.value_changed || self.expiry_changed
     }
 
+    /// Whether anything changed the key.
+    pub fn is_changed(&self) -> bool {
+        self.value_changed || self.expiry_changed
+    }
+
     /// The sum of the changes.
-    pub(crate) fn finish(self) -> Change<'a> {
-        match (self.bytes, self.value_changed, self.expiry_changed) {
+    pub fn finish(self) -> Change<'a> {
+        match (self.value, self.value_changed, self.expiry_changed) {
             (_, false, false) => Change::Keep,
             (Some(_), false, true) => Change::Expire(self.expire_at),
-            (Some((bytes, kind)), true, _) => {
+            (Some(Value::Packed(bytes, kind)), true, _) => {
                 Change::Set { bytes, kind, expire_at: self.expire_at }
+            }
+            (Some(Value::Large(draft)), true, _) => {
+                Change::Delta { bytes: draft.into_delta().into(), expire_at: self.expire_at }
             }
             (None, ..) => Change::Delete,
         }
@@ -61,34 +83,45 @@ impl<'a> OneKey<'a> {
 impl Workspace for OneKey<'_> {
     fn read(&mut self, _: &[u8]) -> Current<'_> {
         self.was_read = true;
-        let content = self.bytes.as_ref().map(|(bytes, kind)| Content {
-            bytes,
-            kind: *kind,
-            expire_at: self.expire_at,
-        });
-        Current { content, timestamp: self.timestamp }
+        let (expire_at, timestamp) = (self.expire_at, self.timestamp);
+        let (bytes, kind, large) = match &mut self.value {
+            None => return Current { timestamp, ..Current::ABSENT },
+            Some(Value::Packed(bytes, kind)) => (&**bytes, *kind, None),
+            Some(Value::Large(draft)) => {
+                let large = draft.look();
+                (&[][..], large.kind(), Some(large))
+            }
+        };
+        Current { content: Some(Content { bytes, kind, expire_at }), large, timestamp }
     }
 
     fn write(&mut self, _: &[u8], change: Change<'_>) {
-        match change.into_owned() {
+        match change {
             Change::Keep => {}
             Change::Set { bytes, kind, expire_at } => {
-                self.bytes = Some((bytes, kind));
+                self.value = Some(Value::Packed(Cow::Owned(bytes.into_owned()), kind));
                 self.expire_at = expire_at;
                 self.value_changed = true;
             }
             Change::Expire(expire_at) => {
-                if self.bytes.is_some() {
+                if self.value.is_some() {
                     self.expire_at = expire_at;
                     self.expiry_changed = true;
                 }
             }
+            Change::Delta { bytes, expire_at } => {
+                let Some(Value::Large(draft)) = &mut self.value else {
+                    unreachable!("who changes a large value has seen it");
+                };
+                draft.change(&bytes);
+                self.expire_at = expire_at;
+                self.value_changed = true;
+            }
             Change::Delete => {
-                self.bytes = None;
+                self.value = None;
                 self.expire_at = None;
                 self.value_changed = true;
             }
-            Change::Delta(_) => no_object(),
         }
     }
 }
@@ -99,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_expiry_of_a_key_without_a_value_is_no_change() {
-        let absent = Current { content: None, timestamp: Timestamp::ZERO };
+        let absent = Current::ABSENT;
         let expire = Change::Expire(Some(UnixMillis(1)));
         let mut key = OneKey::new(absent);
         key.write(b"", expire.clone());

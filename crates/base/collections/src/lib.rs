@@ -1,0 +1,38 @@
+//! Collections: hashes, lists, sets and sorted sets.
+//!
+//! While it is small, a collection is [packed] bytes, which are replaced whole. A large one is a
+//! [`Collection`]: a tree of such bytes, changed in place by *deltas* ([`Delta`]). A delta is absolute and
+//! deterministic: "this field has this value", "these items come before the third one". Applied to the
+//! content that it was made for, it gives the same content at every replica, and yields its *inverse*,
+//! which gives back what was there before. Two deltas, one behind the other, are a delta.
+//!
+//! Both forms are the same value: which one a replica has is its own affair. Streams are packed only.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod collection;
+mod delta;
+mod draft;
+mod hash;
+mod hashed;
+mod kind;
+mod list;
+pub mod packed;
+mod set;
+mod sorted_set;
+mod tree;
+
+pub use collection::{Collection, Damaged, is_collection};
+pub use delta::{Delta, Step};
+pub use draft::Draft;
+pub use hash::Hash;
+pub use hashed::place_of;
+pub use kind::ValueKind;
+pub use list::List;
+pub use set::Set;
+pub use sorted_set::{Entry, SortedSet};
+
+#[cfg(test)]
+mod tests;
