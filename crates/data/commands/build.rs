@@ -79,12 +79,12 @@ impl Table {
             panic!("nothing is known of `{name}`: run facts.py, or add it to facts/later.json")
         });
         let keys = &facts["keys"];
-        let (run, access, split, large) = self.runs(name);
+        let (run, access, split, packed) = self.runs(name);
         format!(
             "Spec {{ id: {id}, name: {name:?}, arity: {}, flags: Flags({}),
             keys: Keys {{ first: {}, last: {}, step: {} }}, categories: Categories({}), tips: &{},
             key_specs: &{}, docs: {}, subcommands: &{subcommands}, access: AccessRule::{access},
-            split: Split::{split}, takes_large: {large}, run: Run::{run} }}",
+            split: Split::{split}, takes_packed: {packed}, run: Run::{run} }}",
             facts["arity"],
             bits("flag", &facts["flags"]),
             keys[0],
@@ -97,11 +97,11 @@ impl Table {
         )
     }
 
-    /// Who runs a command, what it does to its key, how it comes apart, and whether it takes large
-    /// values as they are.
+    /// Who runs a command, what it does to its key, how it comes apart, and whether it takes packed
+    /// values only.
     fn runs(&self, name: &str) -> (String, String, String, bool) {
         let mut words: Vec<&str> = self.rows[name].iter().map(String::as_str).collect();
-        let large = words.pop_if(|word| *word == "large").is_some();
+        let packed = words.pop_if(|word| *word == "packed").is_some();
         let (run, access, parts) = match *words {
             ["key", function, access] => (format!("Key(Keyed::One({function}))"), access, "none"),
             ["key", function, access, parts] => {
@@ -127,7 +127,7 @@ impl Table {
             "read" | "update" => camel(access),
             function => format!("OfCall({function})"),
         };
-        (run, access, camel(parts), large)
+        (run, access, camel(parts), packed)
     }
 }
 

@@ -33,6 +33,18 @@ pub fn is_collection(kind: ValueKind) -> bool {
     matches!(kind, ValueKind::Hash | ValueKind::List | ValueKind::Set | ValueKind::SortedSet)
 }
 
+/// Whether a packed value may be kept as a large one. What is in Redis's compact encoding is as small as
+/// Redis allows there, and keeps the order of its bytes, which a large hash or set doesn't.
+pub fn may_be_large(kind: ValueKind, bytes: &[u8]) -> bool {
+    let least = match kind {
+        ValueKind::Hash | ValueKind::SortedSet => packed::BEYOND_COMPACT,
+        ValueKind::Set => packed::STRINGS,
+        ValueKind::List => 0,
+        ValueKind::String | ValueKind::Stream => return false,
+    };
+    bytes.first().is_some_and(|form| *form >= least)
+}
+
 impl Collection {
     /// The collection of packed bytes.
     ///

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::hashed::{Members, Value};
+use crate::hashed::{Members, Part, Value};
 use crate::packed::{self, Items};
 
 /// A hash: fields and their values.
@@ -52,7 +52,7 @@ impl Hash {
     /// Fields from a place ([`crate::place_of`]) on: at least `count` of them unless there are fewer, and
     /// the place at which the next ones begin, if any follow. Each is visited that is there all the time
     /// while somebody goes from place to place.
-    pub fn part(&self, place: u64, count: usize) -> (Option<u64>, Vec<(&[u8], &[u8])>) {
+    pub fn part(&self, place: u64, count: usize) -> Part<(&[u8], &[u8])> {
         let (next, part) = self.fields.part(place, count);
         (next, part.into_iter().map(|(field, value)| (field, item(value))).collect())
     }

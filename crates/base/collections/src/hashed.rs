@@ -12,6 +12,9 @@ use crate::tree::{By, Layout, Leaf, Tree};
 /// Bits of a member's hash that order members.
 const PLACE_BITS: u32 = 48;
 
+/// Members from a place on, and the place at which the next ones begin, if any follow.
+pub type Part<M> = (Option<u64>, Vec<M>);
+
 /// Where a member stands. Members of one place stand together.
 pub fn place_of(member: &[u8]) -> u64 {
     hash_key(member) >> (u64::BITS - PLACE_BITS)
@@ -210,10 +213,10 @@ impl<T: Tail> Members<T> {
         })
     }
 
-    /// Members from a place on: at least `count` of them unless there are fewer, and the place at which
+    /// A part of them: members from a place on, at least `count` of them unless there are fewer, and the place at which
     /// the next ones begin, if any follow. Each is visited that is there all the time while somebody
     /// goes from place to place.
-    pub(crate) fn part(&self, place: u64, count: usize) -> (Option<u64>, Vec<(&[u8], &[u8])>) {
+    pub(crate) fn part(&self, place: u64, count: usize) -> Part<(&[u8], &[u8])> {
         let (mut from, mut found) = (place, Vec::new());
         loop {
             let (leaf, next) = self.0.leaf_and_bound(&mut By(|bound: &u64| *bound <= from));

@@ -24,11 +24,11 @@ mod set;
 mod sorted_set;
 mod tree;
 
-pub use collection::{Collection, Damaged, is_collection};
+pub use collection::{Collection, Damaged, is_collection, may_be_large};
 pub use delta::{Delta, Step};
 pub use draft::Draft;
 pub use hash::Hash;
-pub use hashed::place_of;
+pub use hashed::{Part, place_of};
 pub use kind::ValueKind;
 pub use list::List;
 pub use set::Set;

@@ -5,8 +5,7 @@
 //! ```
 //! Integers are little-endian. An item is a length and so many bytes; the length is written seven bits
 //! to a byte, the lowest first, the upper bit set in all but the last. A field of a hash is two items,
-//! a member of a sorted set is a score of eight bytes and an item. What `form` says is the
-//! commands' affair.
+//! a member of a sorted set is a score of eight bytes and an item. `form` tells Redis's encoding.
 
 use alloc::vec::Vec;
 
@@ -14,6 +13,11 @@ use alloc::vec::Vec;
 pub const HEADER_BYTES: usize = 5;
 /// Bytes of the length of an item.
 pub const LENGTH_BYTES_MAX: usize = 4;
+
+/// The form of a hash or a sorted set beyond Redis's compact encoding.
+pub const BEYOND_COMPACT: u8 = 1;
+/// The form of a set of strings. Lower forms are sets of integers of `2 << form` bytes.
+pub const STRINGS: u8 = 3;
 
 /// The form, the count and the items of packed bytes. They may come from a peer: damaged ones are
 /// some other collection, with no more members than it has bytes.

@@ -1,8 +1,6 @@
 //! Large sets.
 
-use alloc::vec::Vec;
-
-use crate::hashed::{Members, NoTail};
+use crate::hashed::{Members, NoTail, Part};
 
 /// A set.
 #[derive(Clone, Default, Debug)]
@@ -49,7 +47,7 @@ impl Set {
     }
 
     /// Members from a place on; see [`crate::Hash::part`].
-    pub fn part(&self, place: u64, count: usize) -> (Option<u64>, Vec<&[u8]>) {
+    pub fn part(&self, place: u64, count: usize) -> Part<&[u8]> {
         let (next, part) = self.members.part(place, count);
         (next, part.into_iter().map(|(member, _)| member).collect())
     }

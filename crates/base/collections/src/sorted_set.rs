@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use crate::hashed::{Members, Score};
+use crate::hashed::{Members, Part, Score};
 use crate::packed::{self, Items};
 use crate::tree::{By, Layout, Leaf, Tree};
 
@@ -127,6 +127,11 @@ impl SortedSet {
         self.scores.get(member).map(read_score)
     }
 
+    /// A member with its score.
+    pub fn entry<'a>(&self, member: &'a [u8]) -> Option<Entry<'a>> {
+        Some(Entry { score: self.score(member)?, member })
+    }
+
     /// Members in order, from this rank on.
     pub fn entries_from(&self, rank: usize) -> impl Iterator<Item = Entry<'_>> + Clone {
         let items = self.order.items_from(rank);
@@ -143,12 +148,12 @@ impl SortedSet {
 
     /// The rank of a member.
     pub fn rank(&self, member: &[u8]) -> Option<usize> {
-        let wanted = Entry { score: self.score(member)?, member };
+        let wanted = self.entry(member)?;
         Some(self.partition_point(|entry| entry.order(&wanted) == Ordering::Less))
     }
 
     /// Members in the order of their hashes; see [`crate::Hash::part`].
-    pub fn part(&self, place: u64, count: usize) -> (Option<u64>, Vec<Entry<'_>>) {
+    pub fn part(&self, place: u64, count: usize) -> Part<Entry<'_>> {
         let (next, part) = self.scores.part(place, count);
         let entry = |(member, score)| Entry { member, score: read_score(score) };
         (next, part.into_iter().map(entry).collect())

@@ -480,10 +480,6 @@ impl<L: Layout> Tree<L> {
         depths.dedup();
         assert_eq!(depths.len(), 1, "leaves lie at depths {depths:?}");
     }
-
-    pub(crate) fn leaf_count(&self) -> usize {
-        self.totals.leaves
-    }
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub use slab::{Slab, Slot};
 pub use table::{CELLS, Content, LaneShared, Meta, PLACES, Record, Table, WARM_TOGETHER};
 pub use unhashed::Unhashed;
 
-pub use quorate_collections::{Collection, Draft, ValueKind, is_collection};
+pub use quorate_collections::{Collection, Draft, ValueKind, is_collection, may_be_large};
 
 /// The message and answer types of a protocol.
 pub trait Protocol {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_types::{UnixMillis, hash_key};
 
-use quorate_collections::{Collection, ValueKind, is_collection};
+use quorate_collections::{Collection, ValueKind, is_collection, may_be_large};
 
 use crate::{CELLS, Content, LaneShared, Meta, OrderedTable, PLACES, Record, Table, range_bounds};
 
@@ -105,7 +105,7 @@ impl<M: Meta> Record for &mut MapRecord<M> {
 
     fn set_content(&mut self, Content { bytes, kind, expire_at }: Content<'_>) {
         self.value = Some((Value::Packed(bytes.into(), kind), expire_at));
-        if bytes.len() > self.packed_bytes_max {
+        if bytes.len() > self.packed_bytes_max && may_be_large(kind, bytes) {
             self.large_mut();
         }
     }

@@ -20,6 +20,8 @@ pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest collection that an engine with large ones still keeps packed, in bytes: so much is copied
 /// and sent for a change of it. Above, a change of one member costs about what it does in Redis.
 pub const PACKED_BYTES_MAX: usize = 4 * 1024;
+/// Most bytes of a large collection, packed: all of it travels in one message when a replica needs it.
+pub const COLLECTION_BYTES_MAX: usize = VALUE_BYTES_MAX;
 /// Most bytes of the answers of one command, or of all commands of one transaction. A command with
 /// a longer answer is refused before it changes anything.
 pub const REPLY_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;

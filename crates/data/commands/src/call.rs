@@ -88,17 +88,17 @@ impl<'a> Call<'a> {
         now: UnixMillis,
         workspace: &mut dyn Workspace,
     ) -> Reply<'static> {
-        if self.spec.takes_large {
-            run(self.args, now, workspace)
-        } else {
+        if self.spec.takes_packed {
             large::run_all_packed(run, self.args, now, workspace)
+        } else {
+            run(self.args, now, workspace)
         }
     }
 
     /// Whether its function takes what the key holds in this form.
     #[inline]
     fn takes_as_is(&self, current: &Current<'_>) -> bool {
-        current.large.is_none() || self.spec.takes_large
+        current.large.is_none() || !self.spec.takes_packed
     }
 
     /// Runs the command over a workspace that has all its keys. Reads no key that it writes

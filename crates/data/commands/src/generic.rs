@@ -1,6 +1,6 @@
 //! Commands on keys of any kind.
 
-use quorate_machine::{Change, Content, Current, ValueKind};
+use quorate_machine::{Change, Collection, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
@@ -48,7 +48,15 @@ pub fn type_name(kind: ValueKind) -> &'static str {
 }
 
 /// What Redis calls the form of a collection.
-fn encoding(content: Content<'_>) -> &'static str {
+fn encoding(content: Content<'_>, large: Option<&Collection>) -> &'static str {
+    if let Some(large) = large {
+        // None is in Redis's compact encoding.
+        return match large.kind() {
+            ValueKind::List => "quicklist",
+            ValueKind::SortedSet => "skiplist",
+            _ => "hashtable",
+        };
+    }
     let packed = Packed::read(content);
     match content.kind {
         ValueKind::Hash => hash::encoding(packed),
@@ -109,7 +117,9 @@ pub(crate) fn object_encoding<'a>(
 ) -> (Reply<'a>, Change<'a>) {
     let reply = match current.content {
         None => Reply::Null,
-        Some(content) if content.kind != ValueKind::String => Reply::text(encoding(content)),
+        Some(content) if content.kind != ValueKind::String => {
+            Reply::text(encoding(content, current.large))
+        }
         Some(content) if parse_integer(content.bytes).is_some() => Reply::text("int"),
         Some(content) if content.bytes.len() <= EMBEDDED_BYTES_MAX => Reply::text("embstr"),
         Some(_) => Reply::text("raw"),

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use quorate_collections::{self as collections, Delta, Step};
 use quorate_machine::{Change, Current, ValueKind};
 use quorate_types::UnixMillis;
 
@@ -11,67 +12,129 @@ use crate::long_double::LongDouble;
 use crate::named::{Member, Named};
 use crate::number::{format_integer, integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::packed::{Builder, LENGTH_BYTES_MAX, Packed, replace};
+use crate::packed::{BEYOND_COMPACT, Builder, LENGTH_BYTES_MAX, Packed, replace};
 use crate::sample::{Count, Scan, rng, scanned};
 use crate::several::wrong_number_of_arguments;
 use crate::string::{Outcome, key_functions};
-use crate::{Args, Reply};
+use crate::{Args, Reply, large};
 
 /// Fields of a hash in Redis's compact encoding (`hash-max-listpack-entries`).
 const COMPACT_FIELDS_MAX: usize = 512;
 /// Bytes of a field or a value in it (`hash-max-listpack-value`).
 const COMPACT_BYTES_MAX: usize = 64;
-const LARGE: u8 = 1;
 
 key_functions! {
     hset => |args, _, current| set_fields(args, current).map(|(new, change)| (Reply::Int(new), change));
     hmset => |args, _, current| set_fields(args, current).map(|(_, change)| (Reply::Ok, change));
     hsetnx => |args, _, current| try_hsetnx(args, current);
     hget => |args, _, current| {
-        let hash = held(current)?;
-        Ok((bulk(hash.and_then(|hash| find(hash, args.get(2)))), Change::Keep))
+        let hash = Hash::held(current)?;
+        Ok((bulk(hash.and_then(|hash| hash.get(args.get(2)))), Change::Keep))
     };
-    hmget => |args, _, current| {
-        let hash = held(current)?.unwrap_or(Packed::EMPTY);
-        Ok((Reply::Array(values(hash, args)), Change::Keep))
-    };
+    hmget => |args, _, current| Ok((Reply::Array(values(Hash::of(current)?, args)), Change::Keep));
     hdel => |args, _, current| try_hdel(args, current);
-    hlen => |_, _, current| {
-        let length = held(current)?.map_or(0, |hash| hash.count);
-        Ok((Reply::Int(length as i64), Change::Keep))
-    };
+    hlen => |_, _, current| Ok((Reply::Int(Hash::of(current)?.len() as i64), Change::Keep));
     hstrlen => |args, _, current| {
-        let value = held(current)?.and_then(|hash| find(hash, args.get(2)));
+        let value = Hash::of(current)?.get(args.get(2));
         Ok((Reply::Int(value.map_or(0, <[u8]>::len) as i64), Change::Keep))
     };
     hexists => |args, _, current| {
-        let value = held(current)?.and_then(|hash| find(hash, args.get(2)));
+        let value = Hash::of(current)?.get(args.get(2));
         Ok((Reply::Int(i64::from(value.is_some())), Change::Keep))
     };
     hgetall => |_, _, current| {
-        let hash = held(current)?.unwrap_or(Packed::EMPTY);
         let pair = |(field, value)| (bulk(Some(field)), bulk(Some(value)));
-        Ok((Reply::Map(hash.fields().map(pair).collect()), Change::Keep))
+        Ok((Reply::Map(Hash::of(current)?.fields_from(0).map(pair).collect()), Change::Keep))
     };
     hkeys => |_, _, current| {
-        let hash = held(current)?.unwrap_or(Packed::EMPTY);
-        Ok((Reply::Array(hash.fields().map(|(field, _)| bulk(Some(field))).collect()), Change::Keep))
+        let fields = Hash::of(current)?.fields_from(0);
+        Ok((Reply::Array(fields.map(|(field, _)| bulk(Some(field))).collect()), Change::Keep))
     };
     hvals => |_, _, current| {
-        let hash = held(current)?.unwrap_or(Packed::EMPTY);
-        Ok((Reply::Array(hash.fields().map(|(_, value)| bulk(Some(value))).collect()), Change::Keep))
+        let fields = Hash::of(current)?.fields_from(0);
+        Ok((Reply::Array(fields.map(|(_, value)| bulk(Some(value))).collect()), Change::Keep))
     };
     hincrby => |args, _, current| try_hincrby(args, current);
     hincrbyfloat => |args, _, current| try_hincrbyfloat(args, current);
     hrandfield => |args, now, current| try_hrandfield(args, now, current);
     hscan => |args, _, current| {
         let scan = Scan::parse(args)?;
-        let Some(hash) = held(current)? else { return Ok((scanned(0, Vec::new()), Change::Keep)) };
-        let fields = hash.fields().map(|(field, value)| Pair { field, value });
-        let (next, part) = scan.options(args)?.part(hash.form != LARGE, fields);
+        let Some(hash) = Hash::held(current)? else {
+            return Ok((scanned(0, Vec::new()), Change::Keep));
+        };
+        let scan = scan.options(args)?;
+        let pair = |(field, value)| Pair { field, value };
+        let (next, part) = match hash {
+            Hash::Packed(packed) => scan.part(!is_large(packed), hash.fields_from(0).map(pair)),
+            Hash::Large(large) => {
+                let (place, count) = scan.wanted();
+                let (next, part) = large.part(place, count);
+                scan.part_of((next, part.into_iter().map(pair).collect()))
+            }
+        };
         let part = part.into_iter().flat_map(|pair| [bulk(Some(pair.field)), bulk(Some(pair.value))]);
         Ok((scanned(next, part.collect()), Change::Keep))
     };
+}
+
+/// A hash as it lies in a value.
+#[derive(Clone, Copy)]
+enum Hash<'a> {
+    Packed(Packed<'a>),
+    Large(&'a collections::Hash),
+}
+
+impl<'a> Hash<'a> {
+    /// What the key holds, if it holds anything.
+    ///
+    /// # Errors
+    /// If it holds something else.
+    fn held(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
+        match current.large.and_then(|large| large.hash()) {
+            Some(large) => Ok(Some(Self::Large(large))),
+            None => Ok(Packed::of(current, ValueKind::Hash)?.map(Self::Packed)),
+        }
+    }
+
+    /// The same, empty if the key holds nothing.
+    fn of(current: Current<'a>) -> Result<Self, Reply<'static>> {
+        Ok(Self::held(current)?.unwrap_or(Self::Packed(Packed::EMPTY)))
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.count,
+            Self::Large(large) => large.len(),
+        }
+    }
+
+    /// The value of a field.
+    fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+        match self {
+            Self::Packed(packed) => place(packed, field).map(|(value, _)| value),
+            Self::Large(large) => large.get(field),
+        }
+    }
+
+    /// The fields with their values, from one number on.
+    fn fields_from(self, number: usize) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let (packed, large) = match self {
+            Self::Packed(packed) => (Some(packed.fields().skip(number)), None),
+            Self::Large(large) => (None, Some(large.fields_from(number))),
+        };
+        packed.into_iter().flatten().chain(large.into_iter().flatten())
+    }
+
+    /// The fields with these numbers, which are in order.
+    fn at_places(self, places: impl Iterator<Item = usize>) -> Vec<(&'a [u8], &'a [u8])> {
+        match self {
+            Self::Packed(packed) => {
+                let fields: Vec<_> = packed.fields().collect();
+                places.filter_map(|at| fields.get(at).copied()).collect()
+            }
+            Self::Large(large) => places.filter_map(|at| large.fields_from(at).next()).collect(),
+        }
+    }
 }
 
 /// A field with its value, told apart by the field.
@@ -94,16 +157,12 @@ pub(crate) fn encoding(hash: Packed<'_>) -> &'static str {
 
 /// Whether a hash is beyond Redis's compact encoding.
 pub(crate) fn is_large(hash: Packed<'_>) -> bool {
-    hash.form == LARGE
+    hash.form == BEYOND_COMPACT
 }
 
 /// The form of a new hash with these fields.
 pub(crate) fn form_of(hash: Packed<'_>) -> u8 {
     form(0, hash.count, hash.items())
-}
-
-fn held(current: Current<'_>) -> Result<Option<Packed<'_>>, Reply<'static>> {
-    Packed::of(current, ValueKind::Hash)
 }
 
 /// The value of a field, and the bytes of the hash that hold it.
@@ -119,16 +178,18 @@ fn place<'a>(hash: Packed<'a>, wanted: &[u8]) -> Option<(&'a [u8], Range<usize>)
     }
 }
 
-fn find<'a>(hash: Packed<'a>, wanted: &[u8]) -> Option<&'a [u8]> {
-    place(hash, wanted).map(|(value, _)| value)
-}
-
 fn bulk(bytes: Option<&[u8]>) -> Reply<'_> {
     bytes.map_or(Reply::Null, |bytes| Reply::Bulk(bytes.into()))
 }
 
 /// What `HMGET` answers of each of its fields.
-fn values<'a>(hash: Packed<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
+fn values<'a>(hash: Hash<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
+    let hash = match hash {
+        Hash::Packed(packed) => packed,
+        Hash::Large(large) => {
+            return args.iter().skip(2).map(|field| bulk(large.get(field))).collect();
+        }
+    };
     let mut named = Named::new(args.iter().skip(2));
     let mut found = vec![None; named.len()];
     let mut fields = hash.fields();
@@ -145,7 +206,7 @@ fn values<'a>(hash: Packed<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
 
 /// The form of a hash that has had this form, has so many fields, and gets these fields or values.
 fn form<'a>(form: u8, count: usize, mut new: impl Iterator<Item = &'a [u8]>) -> u8 {
-    let is_large = form == LARGE
+    let is_large = form == BEYOND_COMPACT
         || count > COMPACT_FIELDS_MAX
         || new.any(|bytes| bytes.len() > COMPACT_BYTES_MAX);
     u8::from(is_large)
@@ -158,9 +219,19 @@ fn set_fields<'a>(
     if !args.len().is_multiple_of(2) {
         return Err(wrong_number_of_arguments(args));
     }
-    let hash = Packed::or_empty(current, ValueKind::Hash)?;
     let mut named = Named::new(args.iter().skip(2).step_by(2));
     let value = |member: Member<'_>| args.get(3 + 2 * member.last);
+    let hash = match Hash::of(current)? {
+        Hash::Packed(packed) => packed,
+        Hash::Large(large) => {
+            let (mut delta, mut new) = (Delta::new(), 0);
+            for field in (0..named.len()).map(|number| named.get(number)) {
+                new += usize::from(large.get(field.name).is_none());
+                delta.push(Step::Put { field: field.name, value: value(field) });
+            }
+            return Ok((new as i64, large::change(delta, large.len() + new, current)?));
+        }
+    };
     let given: usize = args.iter().skip(2).map(|word| word.len() + LENGTH_BYTES_MAX).sum();
     let mut builder = Builder::new(0, hash.items.len() + given);
     let (mut items, mut copied) = (hash.items(), 0);
@@ -187,15 +258,22 @@ fn set_fields<'a>(
     Ok((new.len() as i64, replace(builder.finish(count), ValueKind::Hash, current)?))
 }
 
-/// The change that gives one field a value in this place, which is behind all others if the field is
-/// new.
+/// The change that gives one field a value. A new one comes behind all others.
 fn put<'a>(
-    hash: Packed<'_>,
+    hash: Hash<'_>,
     field: &[u8],
     value: &[u8],
-    place: Option<Range<usize>>,
     current: Current<'_>,
 ) -> Result<Change<'a>, Reply<'static>> {
+    let hash = match hash {
+        Hash::Packed(packed) => packed,
+        Hash::Large(large) => {
+            let mut delta = Delta::new();
+            delta.push(Step::Put { field, value });
+            return large::change(delta, large.len() + 1, current);
+        }
+    };
+    let place = place(hash, field).map(|(_, place)| place);
     let (count, end) = (hash.count + usize::from(place.is_none()), hash.items.len());
     let form = form(hash.form, count, [field, value].into_iter());
     let bytes = match place {
@@ -206,43 +284,55 @@ fn put<'a>(
 }
 
 fn try_hsetnx<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    if find(hash, args.get(2)).is_some() {
+    let hash = Hash::of(current)?;
+    if hash.get(args.get(2)).is_some() {
         return Ok((Reply::Int(0), Change::Keep));
     }
-    Ok((Reply::Int(1), put(hash, args.get(2), args.get(3), None, current)?))
+    Ok((Reply::Int(1), put(hash, args.get(2), args.get(3), current)?))
 }
 
 fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let Some(hash) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let Some(hash) = Hash::held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
     let mut named = Named::new(args.iter().skip(2));
-    let bytes = named.remove_from(hash, 2);
-    let removed = named.count_met();
-    let change =
-        if removed == 0 { Change::Keep } else { replace(bytes, ValueKind::Hash, current)? };
+    let (removed, change) = match hash {
+        Hash::Packed(packed) => {
+            let bytes = named.remove_from(packed, 2);
+            match named.count_met() {
+                0 => (0, Change::Keep),
+                removed => (removed, replace(bytes, ValueKind::Hash, current)?),
+            }
+        }
+        Hash::Large(large) => {
+            let (mut delta, mut removed) = (Delta::new(), 0);
+            let fields = (0..named.len()).map(|number| named.get(number).name);
+            for field in fields.filter(|field| large.get(field).is_some()) {
+                delta.push(Step::Remove(field));
+                removed += 1;
+            }
+            (removed, large::change(delta, large.len() - removed, current)?)
+        }
+    };
     Ok((Reply::Int(removed as i64), change))
 }
 
 fn try_hincrby<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let amount = integer(args.get(3))?;
-    let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    let (old, place) = place(hash, args.get(2)).unzip();
-    let old = old.map_or(Ok(0), |value| {
+    let hash = Hash::of(current)?;
+    let old = hash.get(args.get(2)).map_or(Ok(0), |value| {
         parse_integer(value).ok_or(Reply::error("ERR hash value is not an integer"))
     })?;
     let new =
         old.checked_add(amount).ok_or(Reply::error("ERR increment or decrement would overflow"))?;
     let text = format_integer(new, &mut [0; 20]).to_vec();
-    Ok((Reply::Int(new), put(hash, args.get(2), &text, place, current)?))
+    Ok((Reply::Int(new), put(hash, args.get(2), &text, current)?))
 }
 
 fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let amount =
         LongDouble::parse(args.get(3)).ok_or(Reply::error("ERR value is not a valid float"))?;
     let amount = amount.finite().ok_or(Reply::error("ERR value is NaN or Infinity"))?;
-    let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    let (old, place) = place(hash, args.get(2)).unzip();
-    let old = old.map_or(Ok(LongDouble::ZERO), |value| {
+    let hash = Hash::of(current)?;
+    let old = hash.get(args.get(2)).map_or(Ok(LongDouble::ZERO), |value| {
         LongDouble::parse(value).ok_or(Reply::error("ERR hash value is not a float"))
     })?;
     let new = old
@@ -250,16 +340,17 @@ fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         .finite()
         .ok_or(Reply::error("ERR increment would produce NaN or Infinity"))?;
     let text = new.format();
-    let change = put(hash, args.get(2), &text, place, current)?;
+    let change = put(hash, args.get(2), &text, current)?;
     Ok((Reply::Bulk(text.into()), change))
 }
 
 fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let mut draw = rng(args, now, current);
     if args.len() == 2 {
-        let Some(hash) = held(current)? else { return Ok((Reply::Null, Change::Keep)) };
-        let at = draw.below(hash.count.max(1) as u64) as usize;
-        return Ok((bulk(hash.fields().nth(at).map(|(field, _)| field)), Change::Keep));
+        let Some(hash) = Hash::held(current)? else { return Ok((Reply::Null, Change::Keep)) };
+        let at = draw.below(hash.len().max(1) as u64) as usize;
+        let drawn = hash.fields_from(at).next().map(|(field, _)| field);
+        return Ok((bulk(drawn), Change::Keep));
     }
     let count = Count::parse(args.get(2))?;
     let with_values = args.len() > 3;
@@ -269,9 +360,9 @@ fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> 
     if with_values && count.is_beyond_half() {
         return Err(Reply::error("ERR value is out of range"));
     }
-    let Some(hash) = held(current)? else { return Ok((Reply::Array(vec![]), Change::Keep)) };
-    let fields: Vec<_> = hash.fields().collect();
-    let drawn = count.draw(fields.len(), &mut draw)?.into_iter().map(|at| fields[at]);
+    let Some(hash) = Hash::held(current)? else { return Ok((Reply::Array(vec![]), Change::Keep)) };
+    let places = count.draw(hash.len(), &mut draw)?;
+    let drawn = hash.at_places(places.into_iter()).into_iter();
     let reply = if with_values {
         Reply::Pairs(drawn.map(|(field, value)| (bulk(Some(field)), bulk(Some(value)))).collect())
     } else {

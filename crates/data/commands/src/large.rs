@@ -2,12 +2,38 @@
 
 use alloc::vec::Vec;
 
+use quorate_collections::Delta;
 use quorate_machine::{Change, Content, Current, Unordered, Workspace};
 use quorate_types::{UnixMillis, limits};
 
 use crate::meter::TOO_MUCH;
+use crate::packed::TOO_LARGE;
 use crate::spec::{KeyFunction, KeysFunction};
+use crate::string::expiry_of;
 use crate::{Args, Reply};
+
+/// The change of a large value that leaves so many members; none is left of an empty one.
+///
+/// # Errors
+/// If the collection might become longer than one may be.
+pub(crate) fn change<'a>(
+    delta: Delta,
+    left: usize,
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    let bytes = delta.into_bytes();
+    if left == 0 {
+        return Ok(Change::Delete);
+    }
+    if bytes.is_empty() {
+        return Ok(Change::Keep);
+    }
+    let held = current.large.map_or(0, |large| large.packed_len());
+    if held + bytes.len() > limits::COLLECTION_BYTES_MAX {
+        return Err(TOO_LARGE);
+    }
+    Ok(Change::Delta { bytes: bytes.into(), expire_at: expiry_of(current) })
+}
 
 /// Runs a function over one key, which is given the packed bytes of a large value.
 pub(crate) fn run_packed<'a>(

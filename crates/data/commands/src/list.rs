@@ -2,8 +2,8 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
+use quorate_collections::{self as collections, Delta, Step};
 use quorate_machine::{Access, Change, Current, ValueKind, Workspace};
 use quorate_types::{UnixMillis, limits};
 
@@ -11,7 +11,7 @@ use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
 use crate::packed::{Builder, LENGTH_BYTES_MAX, Packed, replace};
 use crate::string::{Outcome, key_functions};
-use crate::{Args, Reply};
+use crate::{Args, Reply, large};
 
 /// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,42 +28,97 @@ key_functions! {
     lpop => |args, _, current| pop(End::Left, args, current);
     rpop => |args, _, current| pop(End::Right, args, current);
     llen => |_, _, current| {
-        Ok((Reply::Int(held(current)?.map_or(0, |list| list.count) as i64), Change::Keep))
+        Ok((Reply::Int(List::held(current)?.map_or(0, List::len) as i64), Change::Keep))
     };
     lindex => |args, _, current| {
-        let Some(list) = held(current)? else { return Ok((Reply::Null, Change::Keep)) };
-        let at = position(integer(args.get(2))?, list.count);
-        let item = at.and_then(|at| list.items().nth(at));
+        let Some(list) = List::held(current)? else { return Ok((Reply::Null, Change::Keep)) };
+        let at = position(integer(args.get(2))?, list.len());
+        let item = at.and_then(|at| list.items_from(at).next());
         Ok((item.map_or(Reply::Null, bulk), Change::Keep))
     };
     lset => |args, _, current| try_lset(args, current);
     lrange => |args, _, current| {
         let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
-        let list = held(current)?.unwrap_or(Packed::EMPTY);
-        let (start, end) = range(start, end, list.count);
-        Ok((Reply::Array(list.items().skip(start).take(end - start).map(bulk).collect()), Change::Keep))
+        let list = List::of(current)?;
+        let (start, end) = range(start, end, list.len());
+        Ok((Reply::Array(list.items_from(start).take(end - start).map(bulk).collect()), Change::Keep))
     };
     ltrim => |args, _, current| {
         let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
-        let Some(list) = held(current)? else { return Ok((Reply::Ok, Change::Keep)) };
-        let (start, end) = range(start, end, list.count);
-        if end - start == list.count {
+        let Some(list) = List::held(current)? else { return Ok((Reply::Ok, Change::Keep)) };
+        let (start, end) = range(start, end, list.len());
+        if end - start == list.len() {
             return Ok((Reply::Ok, Change::Keep));
         }
-        let mut items = list.items();
-        items.by_ref().take(start).for_each(drop);
-        let from = items.rest;
-        items.by_ref().take(end - start).for_each(drop);
-        let kept = &from[..from.len() - items.rest.len()];
-        Ok((Reply::Ok, store(end - start, &[kept], current)?))
+        let change = match list {
+            List::Packed(packed) => {
+                let mut items = packed.items();
+                items.by_ref().take(start).for_each(drop);
+                let from = items.rest;
+                items.by_ref().take(end - start).for_each(drop);
+                let kept = &from[..from.len() - items.rest.len()];
+                store(end - start, &[kept], current)?
+            }
+            List::Large(large) => {
+                let mut delta = Delta::new();
+                cut(end, large.len() - end, &mut delta);
+                cut(0, start, &mut delta);
+                large::change(delta, end - start, current)?
+            }
+        };
+        Ok((Reply::Ok, change))
     };
     lrem => |args, _, current| try_lrem(args, current);
     linsert => |args, _, current| try_linsert(args, current);
     lpos => |args, _, current| try_lpos(args, current);
 }
 
-fn held(current: Current<'_>) -> Result<Option<Packed<'_>>, Reply<'static>> {
-    Packed::of(current, ValueKind::List)
+/// A list as it lies in a value.
+#[derive(Clone, Copy)]
+enum List<'a> {
+    Packed(Packed<'a>),
+    Large(&'a collections::List),
+}
+
+impl<'a> List<'a> {
+    /// What the key holds, if it holds anything.
+    ///
+    /// # Errors
+    /// If it holds something else.
+    fn held(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
+        match current.large.and_then(|large| large.list()) {
+            Some(large) => Ok(Some(Self::Large(large))),
+            None => Ok(Packed::of(current, ValueKind::List)?.map(Self::Packed)),
+        }
+    }
+
+    /// The same, empty if the key holds nothing.
+    fn of(current: Current<'a>) -> Result<Self, Reply<'static>> {
+        Ok(Self::held(current)?.unwrap_or(Self::Packed(Packed::EMPTY)))
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::Packed(packed) => packed.count,
+            Self::Large(large) => large.len(),
+        }
+    }
+
+    /// The items from this one on.
+    fn items_from(self, at: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let (packed, large) = match self {
+            Self::Packed(packed) => (Some(packed.items().skip(at)), None),
+            Self::Large(large) => (None, Some(large.items_from(at))),
+        };
+        packed.into_iter().flatten().chain(large.into_iter().flatten())
+    }
+}
+
+/// Takes items out of a large list.
+fn cut(at: usize, count: usize, delta: &mut Delta) {
+    if count > 0 {
+        delta.push(Step::Cut { at, count });
+    }
 }
 
 fn bulk(bytes: &[u8]) -> Reply<'_> {
@@ -96,11 +151,25 @@ fn store<'a>(
 }
 
 fn push<'a>(end: End, make: bool, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let list = match held(current)? {
+    let list = match List::held(current)? {
         None if !make => return Ok((Reply::Int(0), Change::Keep)),
-        list => list.unwrap_or(Packed::EMPTY),
+        list => list.unwrap_or(List::Packed(Packed::EMPTY)),
     };
-    let count = list.count + args.len() - 2;
+    let count = list.len() + args.len() - 2;
+    let reply = Reply::Int(count as i64);
+    let list = match list {
+        List::Packed(packed) => packed,
+        List::Large(large) => {
+            let mut delta = Delta::new();
+            match end {
+                End::Left => {
+                    delta.insert(0, (2..args.len()).rev().map(|at| args.get(at)));
+                }
+                End::Right => delta.insert(large.len(), args.iter().skip(2)),
+            }
+            return Ok((reply, large::change(delta, count, current)?));
+        }
+    };
     let new: usize = args.iter().skip(2).map(|item| item.len() + 5).sum();
     let mut builder = Builder::new(0, list.items.len() + new);
     match end {
@@ -113,11 +182,37 @@ fn push<'a>(end: End, make: bool, args: Args<'a>, current: Current<'a>) -> Outco
             args.iter().skip(2).for_each(|item| builder.item(item));
         }
     }
-    Ok((Reply::Int(count as i64), replace(builder.finish(count), ValueKind::List, current)?))
+    Ok((reply, replace(builder.finish(count), ValueKind::List, current)?))
+}
+
+/// Takes so many items from an end, the outermost first, and the change that leaves the others.
+fn take<'a, 'b>(
+    list: List<'a>,
+    end: End,
+    count: usize,
+    current: Current<'_>,
+) -> Result<(Vec<&'a [u8]>, Change<'b>), Reply<'static>> {
+    let packed = match list {
+        List::Packed(packed) => packed,
+        List::Large(large) => {
+            let count = count.min(large.len());
+            let at = if end == End::Left { 0 } else { large.len() - count };
+            let mut taken: Vec<_> = large.items_from(at).take(count).collect();
+            if end == End::Right {
+                taken.reverse();
+            }
+            let mut delta = Delta::new();
+            cut(at, count, &mut delta);
+            return Ok((taken, large::change(delta, large.len() - count, current)?));
+        }
+    };
+    let (taken, kept) = take_packed(packed, end, count);
+    let change = store(packed.count.saturating_sub(taken.len()), &[kept], current)?;
+    Ok((taken, change))
 }
 
 /// Takes so many items from an end, the outermost first. The stretch that stays is the other part.
-fn take(list: Packed<'_>, end: End, count: usize) -> (Vec<&[u8]>, &[u8]) {
+fn take_packed(list: Packed<'_>, end: End, count: usize) -> (Vec<&[u8]>, &[u8]) {
     let mut items = list.items();
     match end {
         End::Left => {
@@ -140,15 +235,14 @@ fn pop<'a>(end: End, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         3 => Some(positive_count(args.get(2))?),
         _ => return Err(crate::several::wrong_number_of_arguments(args)),
     };
-    let Some(list) = held(current)? else {
+    let Some(list) = List::held(current)? else {
         let nothing = if count.is_some() { Reply::NullArray } else { Reply::Null };
         return Ok((nothing, Change::Keep));
     };
     if count == Some(0) {
         return Ok((Reply::Array(vec![]), Change::Keep));
     }
-    let (taken, kept) = take(list, end, count.unwrap_or(1));
-    let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
+    let (taken, change) = take(list, end, count.unwrap_or(1), current)?;
     let mut taken = taken.into_iter().map(bulk);
     let reply = match count {
         Some(_) => Reply::Array(taken.collect()),
@@ -165,9 +259,18 @@ pub(crate) fn positive_count(word: &[u8]) -> Result<usize, Reply<'static>> {
 }
 
 fn try_lset<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let list = held(current)?.ok_or(Reply::error("ERR no such key"))?;
-    let at = position(integer(args.get(2))?, list.count)
+    let list = List::held(current)?.ok_or(Reply::error("ERR no such key"))?;
+    let at = position(integer(args.get(2))?, list.len())
         .ok_or(Reply::error("ERR index out of range"))?;
+    let list = match list {
+        List::Packed(packed) => packed,
+        List::Large(large) => {
+            let mut delta = Delta::new();
+            cut(at, 1, &mut delta);
+            delta.insert(at, [args.get(3)].into_iter());
+            return Ok((Reply::Ok, large::change(delta, large.len(), current)?));
+        }
+    };
     let mut items = list.items();
     items.by_ref().take(at).for_each(drop);
     let from = list.position(&items);
@@ -178,40 +281,43 @@ fn try_lset<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
 
 fn try_lrem<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let (count, wanted) = (integer(args.get(2))?, args.get(3));
-    let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let mut found = places(list, wanted);
-    let removed = match count.unsigned_abs() as usize {
-        0 => found.len(),
-        most => found.len().min(most),
+    let Some(list) = List::held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let most = match count.unsigned_abs() as usize {
+        0 => usize::MAX,
+        most => most,
     };
+    let numbers = list.items_from(0).enumerate().filter(|(_, item)| *item == wanted);
+    let mut found: Vec<usize> = numbers.map(|(number, _)| number).collect();
+    let removed = found.len().min(most);
     if removed == 0 {
         return Ok((Reply::Int(0), Change::Keep));
     }
     if count < 0 {
         found.drain(..found.len() - removed);
     }
-    let mut builder = Builder::new(0, list.items.len());
-    let mut copied = 0;
-    for place in &found[..removed] {
-        builder.raw(&list.items[copied..place.start]);
-        copied = place.end;
-    }
-    builder.raw(&list.items[copied..]);
-    let bytes = builder.finish(list.count.saturating_sub(removed));
-    Ok((Reply::Int(removed as i64), replace(bytes, ValueKind::List, current)?))
-}
-
-/// Where the items lie that are equal to this one.
-fn places(list: Packed<'_>, wanted: &[u8]) -> Vec<Range<usize>> {
-    let (mut items, mut found, mut from) = (list.items(), Vec::new(), 0);
-    while let Some(item) = items.next() {
-        let to = list.position(&items);
-        if item == wanted {
-            found.push(from..to);
+    found.truncate(removed);
+    let change = match list {
+        List::Packed(packed) => {
+            let mut builder = Builder::new(0, packed.items.len());
+            let (mut items, mut number, mut from) = (packed.items(), 0, packed.items);
+            for place in found {
+                // The items before it stay.
+                items.by_ref().take(place - number).for_each(drop);
+                builder.raw(&from[..from.len() - items.rest.len()]);
+                items.next();
+                (number, from) = (place + 1, items.rest);
+            }
+            builder.raw(from);
+            let bytes = builder.finish(packed.count.saturating_sub(removed));
+            replace(bytes, ValueKind::List, current)?
         }
-        from = to;
-    }
-    found
+        List::Large(large) => {
+            let mut delta = Delta::new();
+            found.into_iter().rev().for_each(|at| cut(at, 1, &mut delta));
+            large::change(delta, large.len() - removed, current)?
+        }
+    };
+    Ok((Reply::Int(removed as i64), change))
 }
 
 fn try_linsert<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -220,19 +326,26 @@ fn try_linsert<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         word if is_word(word, "BEFORE") => false,
         _ => return Err(SYNTAX),
     };
-    let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let (mut items, mut from) = (list.items(), 0);
-    while let Some(item) = items.next() {
-        let to = list.position(&items);
-        if item == args.get(3) {
-            let at = if behind { to } else { from };
-            let bytes = list.splice(0, list.count + 1, at..at, &[args.get(4)]);
-            let count = Reply::Int(list.count as i64 + 1);
-            return Ok((count, replace(bytes, ValueKind::List, current)?));
+    let Some(list) = List::held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let Some(found) = list.items_from(0).position(|item| item == args.get(3)) else {
+        return Ok((Reply::Int(-1), Change::Keep));
+    };
+    let (at, count) = (found + usize::from(behind), list.len() + 1);
+    let change = match list {
+        List::Packed(packed) => {
+            let mut items = packed.items();
+            items.by_ref().take(at).for_each(drop);
+            let place = packed.position(&items);
+            let bytes = packed.splice(0, count, place..place, &[args.get(4)]);
+            replace(bytes, ValueKind::List, current)?
         }
-        from = to;
-    }
-    Ok((Reply::Int(-1), Change::Keep))
+        List::Large(_) => {
+            let mut delta = Delta::new();
+            delta.insert(at, [args.get(4)].into_iter());
+            large::change(delta, count, current)?
+        }
+    };
+    Ok((Reply::Int(count as i64), change))
 }
 
 fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -260,18 +373,20 @@ fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
             return Err(SYNTAX);
         }
     }
-    let list = held(current)?.unwrap_or(Packed::EMPTY);
+    let list = List::of(current)?;
     let most = |number: u64| if number == 0 { usize::MAX } else { number as usize };
     // The smallest number has no positive one: Redis negates it and takes it for less than one.
     let skipped = rank.checked_abs().map_or(0, |rank| rank as usize - 1);
     let wanted = most(count.unwrap_or(1));
     let here = |(at, item): (usize, &[u8])| (item == args.get(2)).then_some(at);
     let found: Vec<usize> = if rank > 0 {
-        let looked = list.items().enumerate().take(most(looked_at));
+        let looked = list.items_from(0).enumerate().take(most(looked_at));
         looked.filter_map(here).skip(skipped).take(wanted).collect()
     } else {
-        let from = list.count.saturating_sub(most(looked_at));
-        let found: Vec<_> = list.items().enumerate().skip(from).filter_map(here).collect();
+        let from = list.len().saturating_sub(most(looked_at));
+        let numbered =
+            list.items_from(from).enumerate().map(|(number, item)| (from + number, item));
+        let found: Vec<_> = numbered.filter_map(here).collect();
         found.into_iter().rev().skip(skipped).take(wanted).collect()
     };
     let mut found = found.into_iter().map(|at| Reply::Int(at as i64));
@@ -323,21 +438,40 @@ fn move_item(
 ) -> Result<Reply<'static>, Reply<'static>> {
     let (source, target) = (args.get(1), args.get(2));
     let current = workspace.read(source);
-    let Some(list) = held(current)? else { return Ok(Reply::Null) };
-    let (taken, kept) = take(list, from, 1);
+    let Some(list) = List::held(current)? else { return Ok(Reply::Null) };
+    let (taken, rest) = take(list, from, 1, current)?;
     let item = Vec::from(taken.first().copied().unwrap_or_default());
-    let left = list.count.saturating_sub(1);
     if source == target {
-        let change = replace(with(kept, left, to, &item), ValueKind::List, current)?.into_owned();
+        let change = match list {
+            List::Packed(packed) => {
+                let (_, kept) = take_packed(packed, from, 1);
+                let left = packed.count.saturating_sub(1);
+                replace(with(kept, left, to, &item), ValueKind::List, current)?.into_owned()
+            }
+            List::Large(large) => {
+                let left = large.len() - 1;
+                let mut delta = Delta::new();
+                cut(if from == End::Left { 0 } else { left }, 1, &mut delta);
+                delta.insert(if to == End::Left { 0 } else { left }, [&item[..]].into_iter());
+                large::change(delta, large.len(), current)?
+            }
+        };
         workspace.write(target, change);
         return Ok(Reply::Bulk(item.into()));
     }
-    let rest = store(left, &[kept], current)?.into_owned();
     // What the target is to hold is known before anything is written: an error changes nothing.
     let current = workspace.read(target);
-    let list = held(current)?.unwrap_or(Packed::EMPTY);
-    let bytes = with(list.items, list.count, to, &item);
-    let change = replace(bytes, ValueKind::List, current)?;
+    let change = match List::of(current)? {
+        List::Packed(packed) => {
+            let bytes = with(packed.items, packed.count, to, &item);
+            replace(bytes, ValueKind::List, current)?
+        }
+        List::Large(large) => {
+            let mut delta = Delta::new();
+            delta.insert(if to == End::Left { 0 } else { large.len() }, [&item[..]].into_iter());
+            large::change(delta, large.len() + 1, current)?
+        }
+    };
     workspace.write(source, rest);
     workspace.write(target, change);
     Ok(Reply::Bulk(item.into()))
@@ -402,9 +536,8 @@ pub(crate) fn pop_from(
     workspace: &mut dyn Workspace,
 ) -> Result<Option<Vec<Reply<'static>>>, Reply<'static>> {
     let current = workspace.read(key);
-    let Some(list) = held(current)? else { return Ok(None) };
-    let (taken, kept) = take(list, end, count);
-    let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
+    let Some(list) = List::held(current)? else { return Ok(None) };
+    let (taken, change) = take(list, end, count, current)?;
     let taken = taken.into_iter().map(|item| Reply::Bulk(Vec::from(item).into())).collect();
     workspace.write(key, change);
     Ok(Some(taken))

@@ -5,8 +5,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Content, Current, OneKey, Unordered, ValueKind, Verdict, Workspace,
-    range_bounds,
+    Change, Collection, Command, Content, Current, OneKey, Unordered, ValueKind, Verdict,
+    Workspace, may_be_large, range_bounds,
 };
 use quorate_types::{Timestamp, UnixMillis};
 
@@ -18,24 +18,67 @@ pub struct MapWorkspace {
     /// What the transaction that runs, or ran last, has touched.
     touched: BTreeMap<Box<[u8]>, OneKey<'static>>,
     now: UnixMillis,
+    /// Collections of more bytes are large.
+    packed_bytes_max: Option<usize>,
 }
 
 /// A committed value, or the tombstone of one.
 #[derive(Clone, Debug)]
 struct Versioned {
-    value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
+    value: Option<(Value, Option<UnixMillis>)>,
     timestamp: Timestamp,
 }
 
+#[derive(Clone, Debug)]
+enum Value {
+    Packed(Vec<u8>, ValueKind),
+    Large(Collection),
+}
+
 impl Versioned {
-    fn content(&self, now: UnixMillis) -> Option<Content<'_>> {
-        let (bytes, kind, expire_at) = self.value.as_ref()?;
-        let content = Content { bytes, kind: *kind, expire_at: *expire_at };
-        (!content.is_expired(now)).then_some(content)
+    fn current(&self, now: UnixMillis) -> Current<'_> {
+        let timestamp = self.timestamp;
+        let Some((value, expire_at)) = &self.value else {
+            return Current { timestamp, ..Current::ABSENT };
+        };
+        let (bytes, kind, large) = match value {
+            Value::Packed(bytes, kind) => (&bytes[..], *kind, None),
+            Value::Large(large) => (&[][..], large.kind(), Some(large)),
+        };
+        let content = Content { bytes, kind, expire_at: *expire_at };
+        if content.is_expired(now) {
+            return Current { timestamp, ..Current::ABSENT };
+        }
+        Current { content: Some(content), large, timestamp }
     }
 }
 
 impl MapWorkspace {
+    /// One without keys, in which collections of more bytes than that are large; without a number none
+    /// is.
+    pub fn new(packed_bytes_max: Option<usize>) -> Self {
+        Self { packed_bytes_max, ..Self::default() }
+    }
+
+    /// One with the same keys, in which collections of more bytes than that are large.
+    pub fn with_large(&self, packed_bytes_max: usize) -> Self {
+        let mut other = Self::new(Some(packed_bytes_max));
+        for (key, held) in &self.committed {
+            let current = held.current(UnixMillis::default());
+            let Some(Content { kind, expire_at, .. }) = current.content else {
+                other.committed.insert(key.clone(), held.clone());
+                continue;
+            };
+            let mut bytes = current.content.map_or(Vec::new(), |content| content.bytes.to_vec());
+            if let Some(large) = current.large {
+                large.pack(&mut bytes);
+            }
+            let set = Change::Set { bytes: bytes.into(), kind, expire_at };
+            other.commit(key.clone(), set, held.timestamp);
+        }
+        other
+    }
+
     /// Runs a transaction. If it commits, the keys that it changed get this version.
     pub fn run<T: Command>(
         &mut self,
@@ -56,11 +99,7 @@ impl MapWorkspace {
 
     /// What a key holds. A key that was never written has [`Timestamp::ZERO`].
     pub fn get(&self, now: UnixMillis, key: &[u8]) -> Current<'_> {
-        self.committed.get(key).map_or(Current::ABSENT, |held| Current {
-            content: held.content(now),
-            large: None,
-            timestamp: held.timestamp,
-        })
+        self.committed.get(key).map_or(Current::ABSENT, |held| held.current(now))
     }
 
     /// The keys that the last transaction read, in their order: its answer rests on them.
@@ -69,13 +108,28 @@ impl MapWorkspace {
     }
 
     fn commit(&mut self, key: Box<[u8]>, change: Change<'_>, timestamp: Timestamp) {
-        let held = self.committed.get(&key).and_then(|held| held.content(self.now));
+        let held = self.committed.get(&key).filter(|held| held.current(self.now).content.is_some());
         let value = match change {
             Change::Keep => return,
-            Change::Set { bytes, kind, expire_at } => Some((bytes.into_owned(), kind, expire_at)),
-            Change::Expire(at) => held.map(|held| (held.bytes.into(), held.kind, at)),
+            Change::Set { bytes, kind, expire_at } => {
+                let is_large = self.packed_bytes_max.is_some_and(|max| bytes.len() > max)
+                    && may_be_large(kind, &bytes);
+                let large = Collection::unpack(kind, &bytes).ok().filter(|_| is_large);
+                let packed = || Value::Packed(bytes.into_owned(), kind);
+                Some((large.map_or_else(packed, Value::Large), expire_at))
+            }
+            Change::Delta { bytes, expire_at } => {
+                let Some(Versioned { value: Some((Value::Large(large), _)), .. }) = held else {
+                    unreachable!("who changes a large value has seen it");
+                };
+                let mut large = large.clone();
+                large.apply(&bytes, &mut Vec::new()).expect("it is a delta of what was seen");
+                Some((Value::Large(large), expire_at))
+            }
+            Change::Expire(at) => {
+                held.and_then(|held| held.value.clone()).map(|(value, _)| (value, at))
+            }
             Change::Delete => None,
-            Change::Delta { .. } => unreachable!("what a map holds is packed"),
         };
         self.committed.insert(key, Versioned { value, timestamp });
     }

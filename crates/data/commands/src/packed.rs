@@ -14,7 +14,9 @@ use quorate_types::limits;
 use crate::Reply;
 use crate::string::{WRONGTYPE, expiry_of};
 
-pub(crate) use quorate_collections::packed::{Builder, HEADER_BYTES, Items, LENGTH_BYTES_MAX};
+pub(crate) use quorate_collections::packed::{
+    BEYOND_COMPACT, Builder, HEADER_BYTES, Items, LENGTH_BYTES_MAX, STRINGS,
+};
 
 pub(crate) const TOO_LARGE: Reply<'static> = Reply::error(
     "ERR the collection would be longer than 4194304 bytes, the most that one value may have; spread \
@@ -47,12 +49,11 @@ impl<'a> Packed<'a> {
         kind: ValueKind,
     ) -> Result<Option<Self>, Reply<'static>> {
         let Some(content) = current.content else { return Ok(None) };
-        if content.kind == kind { Ok(Some(Self::read(content))) } else { Err(WRONGTYPE) }
-    }
-
-    /// The same, empty if the key holds nothing.
-    pub(crate) fn or_empty(current: Current<'a>, kind: ValueKind) -> Result<Self, Reply<'static>> {
-        Ok(Self::of(current, kind)?.unwrap_or(Self::EMPTY))
+        if content.kind != kind {
+            return Err(WRONGTYPE);
+        }
+        assert!(current.large.is_none(), "who takes large values looks for one first");
+        Ok(Some(Self::read(content)))
     }
 
     /// Reads what [`Builder`] wrote. The bytes may come from a peer: damaged ones are some other

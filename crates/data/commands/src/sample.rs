@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use quorate_collections::{Part, place_of};
 use quorate_machine::{Current, Rng};
 use quorate_types::{UnixMillis, hash_key, limits};
 
@@ -97,8 +98,6 @@ pub(crate) struct Scan<'a> {
     pattern: Option<&'a [u8]>,
 }
 
-/// Bits of a member's hash that order a scan.
-const PLACE_BITS: u32 = 48;
 /// Parts of a scan: those of a large collection are larger than `COUNT` says.
 const PARTS_MAX: usize = 64;
 
@@ -142,7 +141,7 @@ impl<'a> Scan<'a> {
         if compact {
             return (0, members.filter(|member| self.matches(member.as_ref())).collect());
         }
-        let place = |member: &M| hash_key(member.as_ref()) >> (64 - PLACE_BITS);
+        let place = |member: &M| place_of(member.as_ref());
         let mut left: Vec<(u64, M)> = members.map(|member| (place(&member), member)).collect();
         // Each part looks at all members, so there are at most so many parts.
         let count = self.count.max(left.len() / PARTS_MAX);
@@ -158,6 +157,20 @@ impl<'a> Scan<'a> {
         }
         let part = left.into_iter().map(|(_, member)| member);
         (next, part.filter(|member| self.matches(member.as_ref())).collect())
+    }
+}
+
+impl Scan<'_> {
+    /// The same of a large collection, which gives its members from a place on.
+    pub(crate) fn part_of<M: AsRef<[u8]>>(&self, part: Part<M>) -> (u64, Vec<M>) {
+        let (next, part) = part;
+        let matching = part.into_iter().filter(|member| self.matches(member.as_ref()));
+        (next.unwrap_or(0), matching.collect())
+    }
+
+    /// The place where it begins, and how many members it asks for.
+    pub(crate) fn wanted(&self) -> (u64, usize) {
+        (self.cursor, self.count)
     }
 }
 

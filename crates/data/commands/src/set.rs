@@ -7,6 +7,7 @@ use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use quorate_collections::{self as collections, Delta, Step};
 use quorate_machine::{Change, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 
@@ -14,15 +15,13 @@ use crate::list::positive_count;
 use crate::named::Named;
 use crate::number::{format_integer, parse_integer};
 use crate::options::SYNTAX;
-use crate::packed::{Builder, Packed, replace};
+use crate::packed::{Builder, Packed, STRINGS, replace};
 use crate::sample::{Count, Scan, distinct, rng, scanned};
 use crate::string::{Outcome, key_functions};
-use crate::{Args, Reply};
+use crate::{Args, Reply, large};
 
 /// Members of a set in Redis's compact encoding, which only integers have (`set-max-intset-entries`).
 const COMPACT_MEMBERS_MAX: usize = 512;
-/// The form of a set of strings. Lower forms are sets of integers of `2 << form` bytes.
-const STRINGS: u8 = 3;
 
 key_functions! {
     sadd => |args, _, current| try_sadd(args, current);
@@ -33,6 +32,10 @@ key_functions! {
     };
     smismember => |args, _, current| {
         let set = Set::of(current)?;
+        if let Set::Large(large) = set {
+            let is_member = |member| Reply::Int(i64::from(large.contains(member)));
+            return Ok((Reply::Array(args.iter().skip(2).map(is_member).collect()), Change::Keep));
+        }
         let mut named = Named::new(args.iter().skip(2));
         let mut members = set.members();
         while !named.all_met()
@@ -53,8 +56,16 @@ key_functions! {
         let Some(set) = Set::held(current)? else {
             return Ok((scanned(0, Vec::new()), Change::Keep));
         };
-        let is_compact = matches!(set, Set::Integers(_));
-        let (next, part) = scan.options(args)?.part(is_compact, set.members());
+        let scan = scan.options(args)?;
+        let (next, part) = match set {
+            Set::Integers(_) => scan.part(true, set.members()),
+            Set::Strings(_) => scan.part(false, set.members()),
+            Set::Large(large) => {
+                let (place, count) = scan.wanted();
+                let (next, part) = scan.part_of(large.part(place, count));
+                (next, part.into_iter().map(Cow::Borrowed).collect())
+            }
+        };
         Ok((scanned(next, part.into_iter().map(Reply::Bulk).collect()), Change::Keep))
     };
 }
@@ -64,6 +75,7 @@ key_functions! {
 pub(crate) enum Set<'a> {
     Integers(Integers<'a>),
     Strings(Packed<'a>),
+    Large(&'a collections::Set),
 }
 
 /// Integers in order, each of so many bytes.
@@ -81,7 +93,10 @@ impl<'a> Set<'a> {
     /// # Errors
     /// If it holds something else.
     pub(crate) fn held(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
-        Ok(Packed::of(current, ValueKind::Set)?.map(Self::read))
+        match current.large.and_then(|large| large.set()) {
+            Some(large) => Ok(Some(Self::Large(large))),
+            None => Ok(Packed::of(current, ValueKind::Set)?.map(Self::read)),
+        }
     }
 
     /// The same, empty if the key holds nothing.
@@ -110,6 +125,7 @@ impl<'a> Set<'a> {
         match self {
             Self::Integers(integers) => integers.len(),
             Self::Strings(strings) => strings.count,
+            Self::Large(large) => large.len(),
         }
     }
 
@@ -119,17 +135,20 @@ impl<'a> Set<'a> {
                 parse_integer(member).is_some_and(|number| integers.contains(number))
             }
             Self::Strings(strings) => strings.items().any(|held| held == member),
+            Self::Large(large) => large.contains(member),
         }
     }
 
     pub(crate) fn members(self) -> impl Iterator<Item = Cow<'a, [u8]>> + Clone {
-        let (integers, strings) = match self {
-            Self::Integers(integers) => (Some(integers), None),
-            Self::Strings(strings) => (None, Some(strings.items())),
+        let (integers, strings, large) = match self {
+            Self::Integers(integers) => (Some(integers), None, None),
+            Self::Strings(strings) => (None, Some(strings.items()), None),
+            Self::Large(large) => (None, None, Some(large.members_from(0))),
         };
         let text = |number| Cow::Owned(format_integer(number, &mut [0; 20]).to_vec());
         let integers = integers.into_iter().flat_map(Integers::iter).map(text);
-        integers.chain(strings.into_iter().flatten().map(Cow::Borrowed))
+        let strings = strings.into_iter().flatten().chain(large.into_iter().flatten());
+        integers.chain(strings.map(Cow::Borrowed))
     }
 }
 
@@ -225,6 +244,16 @@ pub(crate) fn add<'a, 'm>(
 ) -> Result<(usize, Change<'a>), Reply<'static>> {
     let integers;
     let strings = match set {
+        Set::Large(large) => {
+            let named = Named::new(members);
+            let (mut delta, mut added) = (Delta::new(), 0);
+            let names = (0..named.len()).map(|number| named.get(number).name);
+            for name in names.filter(|name| !large.contains(name)) {
+                delta.push(Step::Add(name));
+                added += 1;
+            }
+            return Ok((added, large::change(delta, large.len() + added, current)?));
+        }
         Set::Strings(strings) => strings,
         Set::Integers(held) => {
             let mut numbers: Vec<_> = held.iter().collect();
@@ -271,6 +300,16 @@ pub(crate) fn remove<'a, 'm>(
     current: Current<'_>,
 ) -> Result<(usize, Change<'a>), Reply<'static>> {
     let (removed, bytes) = match set {
+        Set::Large(large) => {
+            let named = Named::new(members);
+            let (mut delta, mut removed) = (Delta::new(), 0);
+            let names = (0..named.len()).map(|number| named.get(number).name);
+            for name in names.filter(|name| large.contains(name)) {
+                delta.push(Step::Remove(name));
+                removed += 1;
+            }
+            return Ok((removed, large::change(delta, large.len() - removed, current)?));
+        }
         Set::Strings(strings) => {
             let mut named = Named::new(members);
             let bytes = named.remove_from(strings, 1);
@@ -323,6 +362,10 @@ fn try_spop<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcom
 
 /// The members at these places, which are in order.
 fn at_places<'a>(set: Set<'a>, places: &[usize]) -> Vec<Cow<'a, [u8]>> {
+    if let Set::Large(large) = set {
+        let member = |place: &usize| large.members_from(*place).next().map(Cow::Borrowed);
+        return places.iter().filter_map(member).collect();
+    }
     let (mut members, mut next) = (set.members(), 0);
     let member = |place: &usize| {
         let member = members.nth(place - next);
@@ -338,7 +381,8 @@ fn try_srandmember<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) ->
         2 => {
             let Some(set) = Set::held(current)? else { return Ok((Reply::Null, Change::Keep)) };
             let at = draw.below(set.len().max(1) as u64) as usize;
-            return Ok((set.members().nth(at).map_or(Reply::Null, Reply::Bulk), Change::Keep));
+            let drawn = at_places(set, &[at]).pop();
+            return Ok((drawn.map_or(Reply::Null, Reply::Bulk), Change::Keep));
         }
         3 => Count::parse(args.get(2))?,
         _ => return Err(SYNTAX),
@@ -346,6 +390,9 @@ fn try_srandmember<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) ->
     let set = Set::of(current)?;
     let drawn = match count {
         Count::Distinct(_) => at_places(set, &count.draw(set.len(), &mut draw)?),
+        Count::Repeated(_) if matches!(set, Set::Large(_)) => {
+            at_places(set, &count.draw(set.len(), &mut draw)?)
+        }
         Count::Repeated(_) => {
             let members: Vec<_> = set.members().collect();
             let places = count.draw(members.len(), &mut draw)?;

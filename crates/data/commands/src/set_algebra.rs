@@ -4,12 +4,12 @@ use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, ValueKind, Workspace, mutant};
+use quorate_machine::{Access, Change, Collection, Content, Current, ValueKind, Workspace, mutant};
 use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
 use crate::options::{SYNTAX, is_word};
-use crate::packed::{Packed, replace};
+use crate::packed::replace;
 use crate::set::{Set, add, is_compact, of_members, remove};
 use crate::{Args, Reply};
 
@@ -55,24 +55,41 @@ enum Operation {
     Difference,
 }
 
+/// A copy of a set. That of a large one shares its members.
+enum Copied {
+    Packed(Vec<u8>),
+    Large(Collection),
+}
+
+impl Copied {
+    fn set(&self) -> Option<Set<'_>> {
+        match self {
+            Self::Packed(bytes) => Some(Set::of_bytes(bytes)),
+            Self::Large(large) => large.set().map(Set::Large),
+        }
+    }
+}
+
 /// Copies of the sets of these keys; nothing for an absent one.
 fn read<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     workspace: &mut dyn Workspace,
-) -> Result<Vec<Option<Vec<u8>>>, Reply<'static>> {
+) -> Result<Vec<Option<Copied>>, Reply<'static>> {
     keys.map(|key| {
         let current = workspace.read(key);
-        Packed::of(current, ValueKind::Set)?;
-        Ok(current.content.map(|content| content.bytes.to_vec()))
+        Set::held(current)?;
+        let large = current.large.map(|large| Copied::Large(large.clone()));
+        let packed = |content: Content<'_>| Copied::Packed(content.bytes.to_vec());
+        Ok(large.or_else(|| current.content.map(packed)))
     })
     .collect()
 }
 
 impl Operation {
     /// The members that it makes of sets, all different.
-    fn run(self, values: &[Option<Vec<u8>>]) -> Vec<Member<'_>> {
-        fn set(value: &Option<Vec<u8>>) -> Option<Set<'_>> {
-            value.as_deref().map(Set::of_bytes)
+    fn run(self, values: &[Option<Copied>]) -> Vec<Member<'_>> {
+        fn set(value: &Option<Copied>) -> Option<Set<'_>> {
+            value.as_ref().and_then(Copied::set)
         }
         match self {
             Self::Union => in_order(values.iter().filter_map(set).flat_map(Set::members)),
@@ -109,6 +126,9 @@ fn in_order<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Member<'a>> {
 fn keep(members: &mut Vec<Member<'_>>, set: Set<'_>, those_inside: bool) {
     if members.is_empty() {
         return;
+    }
+    if matches!(set, Set::Large(_)) {
+        return members.retain(|member| set.contains(member) == those_inside);
     }
     let mut inside = vec![false; members.len()];
     for member in set.members() {

@@ -30,14 +30,13 @@ pub(crate) use update::{
     Additions, scores, zadd, zcard, zincrby, zmscore, zrank, zrem, zrevrank, zscore,
 };
 
-use core::cmp::Ordering;
-
 use alloc::vec::Vec;
 
+use quorate_collections as collections;
 use quorate_machine::{Change, Content, Current, ValueKind};
 
 use crate::Reply;
-use crate::packed::{Builder, Items, Packed, replace};
+use crate::packed::{self, Builder, Packed, replace};
 use crate::string::WRONGTYPE;
 
 /// Members of a sorted set in Redis's compact encoding (`zset-max-listpack-entries`).
@@ -45,7 +44,7 @@ const COMPACT_MEMBERS_MAX: usize = 128;
 /// Bytes of a member in it (`zset-max-listpack-value`).
 const COMPACT_BYTES_MAX: usize = 64;
 /// The form of a sorted set beyond either. It stays so while the key lives, as in Redis.
-const LARGE: u8 = 1;
+const LARGE: u8 = packed::BEYOND_COMPACT;
 const SCORE_BYTES: usize = 8;
 /// Bytes of the least member: a score and the length of nothing.
 const ENTRY_BYTES_MIN: usize = SCORE_BYTES + 1;
@@ -55,24 +54,26 @@ const ENTRY_BYTES_MIN: usize = SCORE_BYTES + 1;
 pub(crate) struct SortedSet<'a> {
     form: u8,
     pub(crate) count: usize,
+    /// The members, if it is packed.
     bytes: &'a [u8],
+    large: Option<&'a collections::SortedSet>,
 }
 
-/// A member with its score.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Entry<'a> {
-    pub(crate) score: f64,
-    pub(crate) member: &'a [u8],
-}
+pub(crate) use quorate_collections::Entry;
 
 impl<'a> SortedSet<'a> {
-    pub(crate) const EMPTY: SortedSet<'static> = SortedSet { form: 0, count: 0, bytes: &[] };
+    pub(crate) const EMPTY: SortedSet<'static> =
+        SortedSet { form: 0, count: 0, bytes: &[], large: None };
 
     /// What the key holds, if it holds anything.
     ///
     /// # Errors
     /// If it holds something else.
     pub(crate) fn of(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
+        if let Some(large) = current.large.and_then(|large| large.sorted_set()) {
+            let (form, count) = (LARGE, large.len());
+            return Ok(Some(Self { form, count, bytes: &[], large: Some(large) }));
+        }
         match current.content {
             None => Ok(None),
             Some(content) if content.kind == ValueKind::SortedSet => Ok(Some(Self::read(content))),
@@ -88,19 +89,34 @@ impl<'a> SortedSet<'a> {
     /// Reads a value. A count that its bytes can't hold is cut down to what they can.
     pub(crate) fn read(content: Content<'a>) -> Self {
         let Packed { form, count, items } = Packed::read(content);
-        Self { form, count: count.min(items.len() / ENTRY_BYTES_MIN), bytes: items }
+        let count = count.min(items.len() / ENTRY_BYTES_MIN);
+        Self { form, count, bytes: items, large: None }
     }
 
     pub(crate) fn is_large(&self) -> bool {
         self.form == LARGE
     }
 
-    pub(crate) fn entries(&self) -> Entries<'a> {
+    /// The members of a packed one.
+    fn packed_entries(&self) -> Entries<'a> {
         Entries { rest: self.bytes }
     }
 
+    /// Members from a rank on.
+    pub(crate) fn entries_from(self, rank: usize) -> impl Iterator<Item = Entry<'a>> + Clone {
+        let large = self.large.map(|large| large.entries_from(rank));
+        self.packed_entries().skip(rank).chain(large.into_iter().flatten())
+    }
+
+    pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> + Clone {
+        self.entries_from(0)
+    }
+
     pub(crate) fn find(&self, member: &[u8]) -> Option<f64> {
-        self.entries().find(|entry| entry.member == member).map(|entry| entry.score)
+        if let Some(large) = self.large {
+            return large.score(member);
+        }
+        self.packed_entries().find(|entry| entry.member == member).map(|entry| entry.score)
     }
 
     /// The change that leaves so many of its members, which stand in these stretches.
@@ -132,28 +148,16 @@ impl<'a> Iterator for Entries<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Entry<'a>> {
-        let (score, behind) = self.rest.split_first_chunk::<SCORE_BYTES>()?;
-        let mut items = Items { rest: behind };
-        let member = items.next()?;
-        self.rest = items.rest;
-        let score = f64::from_le_bytes(*score);
-        (!score.is_nan()).then_some(Entry { score, member })
+        let (entry, rest) = Entry::split_first(self.rest)?;
+        self.rest = rest;
+        Some(entry)
     }
 }
 
-impl Entry<'_> {
-    /// Whether this one stands before, at or behind another.
-    #[inline]
-    pub(crate) fn order(&self, other: &Entry<'_>) -> Ordering {
-        let by_score = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
-        by_score.then_with(|| self.member.cmp(other.member))
-    }
-
-    fn write(&self, is_large: bool, builder: &mut Builder) {
-        let score = if self.score == 0.0 && !is_large { 0.0 } else { self.score };
-        builder.raw(&score.to_le_bytes());
-        builder.item(self.member);
-    }
+fn write_entry(entry: &Entry<'_>, is_large: bool, builder: &mut Builder) {
+    let score = if entry.score == 0.0 && !is_large { 0.0 } else { entry.score };
+    builder.raw(&score.to_le_bytes());
+    builder.item(entry.member);
 }
 
 /// Whether a sorted set of so many members, these among them, is beyond Redis's compact encoding.
@@ -170,7 +174,7 @@ fn is_beyond_compact<'a>(count: usize, members: impl IntoIterator<Item = &'a [u8
 pub(crate) fn store_new(entries: &[Entry<'_>]) -> Result<Option<Change<'static>>, Reply<'static>> {
     let is_large = is_beyond_compact(entries.len(), entries.iter().map(|entry| entry.member));
     let mut builder = Builder::new(u8::from(is_large), entries.len() * (ENTRY_BYTES_MIN + 15));
-    entries.iter().for_each(|entry| entry.write(is_large, &mut builder));
+    entries.iter().for_each(|entry| write_entry(entry, is_large, &mut builder));
     let change = replace(builder.finish(entries.len()), ValueKind::SortedSet, Current::ABSENT)?;
     Ok((change != Change::Keep).then_some(change))
 }

@@ -34,8 +34,8 @@ pub struct Spec {
     pub access: AccessRule,
     /// How it comes apart over several keys.
     pub split: Split,
-    /// Whether its function takes large values as they are; otherwise it is given their packed bytes.
-    pub takes_large: bool,
+    /// Whether its function takes packed values only: it is given the packed bytes of large ones.
+    pub takes_packed: bool,
     /// Who executes it.
     pub run: Run,
 }

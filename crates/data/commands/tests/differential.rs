@@ -148,7 +148,10 @@ fn random_blocks_on_one_key_answer_as_redis_does() {
         assert!(access != Access::Write || !matches!(change, Change::Keep | Change::Expire(_)));
         let after = changed(before, change);
         block.compare(&format!("round {round}"), ours.clone().into(), theirs);
-        assert_eq!(store.transact(&block.transaction(vec![])), Verdict::Commit(ours));
+        assert_eq!(
+            store.transact(&block.names(), &block.transaction(vec![])),
+            Verdict::Commit(ours)
+        );
         assert_eq!(value(store.current(&key)), after, "round {round}");
     }
 }
@@ -180,7 +183,8 @@ fn random_blocks_answer_as_redis_does() {
             let block = Sent::new((0..draw.rng.below(8)).map(|_| draw.command()), |_| true);
             draw.in_block = false;
             let theirs = block.exec(&mut redis, &mut store);
-            let (ours, ran) = (store.transact(&block.transaction(watches)), has_run(&theirs));
+            let (ours, ran) =
+                (store.transact(&block.names(), &block.transaction(watches)), has_run(&theirs));
             *(if ran { &mut held } else { &mut failed }) += 1;
             match ours {
                 Verdict::Commit(ours) => block.compare(&shown, ours.into(), theirs),
@@ -196,7 +200,7 @@ fn random_blocks_answer_as_redis_does() {
 /// What `WATCH` sees of keys.
 fn watch(store: &mut Store, keys: &[Vec<u8>]) -> Vec<(Box<[u8]>, Watch)> {
     let keys: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_slice().into()).collect();
-    let versions = store.transact(&Op::Versions(keys.clone()));
+    let versions = store.transact(&[], &Op::Versions(keys.clone()));
     let Verdict::Commit(Reply::Array(versions)) = versions else {
         panic!("versions are an array, not {versions:?}");
     };
@@ -219,6 +223,10 @@ struct Sent {
 }
 
 impl Sent {
+    fn names(&self) -> Vec<&'static str> {
+        self.calls.iter().map(|call| call.call().spec.name).collect()
+    }
+
     /// Of these commands, those that can be queued and are wanted.
     fn new(commands: impl IntoIterator<Item = Words>, wanted: impl Fn(&OwnedCall) -> bool) -> Self {
         let queued = |words: Words| {
@@ -317,7 +325,8 @@ fn play(redis: &mut Redis, script: &str) {
             b"EXEC" => {
                 let queued = block.take().expect("MULTI comes first");
                 let sent = Sent::new(queued, |_| true);
-                match store.transact(&sent.transaction(std::mem::take(&mut watches))) {
+                let transaction = sent.transaction(std::mem::take(&mut watches));
+                match store.transact(&sent.names(), &transaction) {
                     Verdict::Commit(ours) => sent.compare(&shown, ours.into(), theirs),
                     Verdict::Abandon(ours) => assert_eq!(Answer::from(ours), theirs, "{shown}"),
                 }

@@ -32,7 +32,7 @@ fn timestamp(version: u64) -> Timestamp {
 fn holding(bytes: &[u8], expire_at: Option<u64>) -> Current<'_> {
     let expire_at = expire_at.map(UnixMillis);
     let content = Some(Content { bytes, kind: ValueKind::String, expire_at });
-    Current { content, timestamp: timestamp(7) }
+    Current { content, large: None, timestamp: timestamp(7) }
 }
 
 const ABSENT: Current<'static> = Current::ABSENT;
@@ -101,7 +101,7 @@ fn an_error_in_a_script_undoes_nothing() {
 #[test]
 fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
     let watch = |existed, version| vec![Watch { existed, timestamp: timestamp(version) }];
-    let gone = Current { content: None, timestamp: timestamp(7) };
+    let gone = Current { timestamp: timestamp(7), ..Current::ABSENT };
     for (watches, current, held) in [
         (watch(true, 7), holding(b"v", None), true),
         (watch(true, 6), holding(b"v", None), false),
@@ -109,7 +109,7 @@ fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
         (watch(false, 7), gone, true),
         (watch(false, 7), ABSENT, true),
         (watch(true, 7), ABSENT, false),
-        (watch(false, 6), Current { content: None, timestamp: timestamp(7) }, false),
+        (watch(false, 6), Current { timestamp: timestamp(7), ..Current::ABSENT }, false),
         (vec![watch(true, 7)[0], watch(true, 6)[0]], holding(b"v", None), false),
     ] {
         let op = block(&["SET k w"], watches.clone());

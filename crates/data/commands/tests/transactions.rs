@@ -207,7 +207,7 @@ fn a_borrowed_call_is_the_transaction_that_its_copy_is() {
 #[test]
 fn an_engine_of_single_keys_refuses_what_changes_several() {
     let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
-    let holding = Current { content: Some(content), timestamp: timestamp(7) };
+    let holding = Current { content: Some(content), large: None, timestamp: timestamp(7) };
     let absent = Current::ABSENT;
     for line in [
         "MSET a 1 b 2",

@@ -6,7 +6,9 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection};
+use quorate_machine::{
+    Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection, may_be_large,
+};
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 
 use crate::counters::{Counters, Weight};
@@ -454,7 +456,7 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
     fn set_content(&mut self, content: Content<'_>) {
         self.begin_value();
         if self.counters.packed_bytes_max.is_some_and(|max| content.bytes.len() > max)
-            && is_collection(content.kind)
+            && may_be_large(content.kind, content.bytes)
             && let Ok(large) = Collection::unpack(content.kind, content.bytes)
         {
             return Self::retire(self.record.set_large(large, content.expire_at));

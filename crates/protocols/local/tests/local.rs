@@ -10,10 +10,10 @@ use quorate_engine::Readable as _;
 use quorate_harness::{Cluster, Process, Subject, view_of};
 use quorate_local::{Config, Local, Meta};
 use quorate_machine::{
-    Change, Command, Content, Current, LaneShared, NoObject, OrderedTable, Outcome, Refusal, Rng,
-    Table, Unordered, ValueKind, Verdict, Workspace,
+    Change, Command, Content, Current, LaneShared, OrderedTable, Outcome, Refusal, Rng, Table,
+    Unordered, ValueKind, Verdict, Workspace,
 };
-use quorate_storage::{SharedTable, Store};
+use quorate_storage::{Keeps, SharedTable, Store};
 use quorate_types::{Duration, Epoch, LaneId, Timestamp, UnixMillis, hash_key, lane_of_key};
 
 const LANES: u16 = 3;
@@ -136,7 +136,6 @@ impl Watched {
 
 impl Table for Watched {
     type Meta = Meta;
-    type Object = NoObject;
     type Handle = <SharedTable<Meta> as Table>::Handle;
     type Record<'a> = <SharedTable<Meta> as Table>::Record<'a>;
 
@@ -270,7 +269,7 @@ impl Node {
 
     /// One that keeps its keys in order.
     fn ordered() -> Self {
-        Self::over(Store::ordered(LANES), &[])
+        Self::over(Store::keeping(LANES, Keeps { order: true, packed_bytes_max: Some(0) }), &[])
     }
 
     fn over(store: Arc<Store<Meta>>, watched: &[&str]) -> Self {

@@ -28,7 +28,7 @@ impl Meta for Number {
 
 /// A packed hash of these fields.
 fn packed(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
-    let mut builder = Builder::new(0, 0);
+    let mut builder = Builder::new(1, 0);
     for (field, value) in fields {
         builder.item(field);
         builder.item(value);

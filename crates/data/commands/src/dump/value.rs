@@ -121,10 +121,10 @@ fn write_set(set: Set<'_>, out: &mut Vec<u8>) {
             out.push(SET_INTEGERS);
             write_string(&blob, out);
         }
-        Set::Strings(strings) => {
+        Set::Strings(_) | Set::Large(_) => {
             out.push(SET);
-            write_length(strings.items().count(), out);
-            strings.items().for_each(|member| write_string(member, out));
+            write_length(set.members().count(), out);
+            set.members().for_each(|member| write_string(&member, out));
         }
     }
 }

@@ -4,11 +4,12 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use quorate_collections::{Delta, Step};
 use quorate_machine::{Change, Current, ValueKind, mutant};
 
-use super::{ENTRY_BYTES_MIN, Entry, SortedSet, is_beyond_compact};
-use crate::Reply;
+use super::{ENTRY_BYTES_MIN, Entry, SortedSet, is_beyond_compact, write_entry};
 use crate::packed::{Builder, replace};
+use crate::{Reply, large};
 
 /// The members that a call names, each once, in the order of their bytes.
 #[derive(Debug)]
@@ -40,7 +41,15 @@ impl<'a> Patch<'a> {
         slots.sort_unstable_by_key(|slot| slot.member);
         slots.dedup_by_key(|slot| slot.member);
         let mut patch = Self { set, slots };
-        let (mut entries, mut start, mut missing) = (set.entries(), 0, patch.slots.len());
+        if let Some(large) = set.large {
+            for slot in &mut patch.slots {
+                slot.score = large.score(slot.member);
+                slot.old = slot.score.map(|score| (score, 0..0));
+            }
+            return patch;
+        }
+        let (mut entries, mut start) = (set.packed_entries(), 0);
+        let mut missing = patch.slots.len();
         while missing > 0
             && let Some(entry) = entries.next()
         {
@@ -68,6 +77,20 @@ impl<'a> Patch<'a> {
     /// The change that gives every member its score from now on.
     pub(super) fn store<'b>(&self, current: Current<'_>) -> Result<Change<'b>, Reply<'static>> {
         let changed = || self.slots.iter().filter(|slot| slot.is_changed());
+        if let Some(large) = self.set.large {
+            let (mut delta, mut count) = (Delta::new(), large.len());
+            for slot in changed() {
+                count += usize::from(slot.old.is_none());
+                match slot.score {
+                    Some(score) => delta.push(Step::Score(Entry { score, member: slot.member })),
+                    None => {
+                        delta.push(Step::Remove(slot.member));
+                        count -= 1;
+                    }
+                }
+            }
+            return large::change(delta, count, current);
+        }
         let mut removed: Vec<Range<usize>> =
             changed().filter_map(|slot| Some(slot.old.as_ref()?.1.clone())).collect();
         let mut added: Vec<Entry<'_>> = changed()
@@ -99,7 +122,7 @@ impl<'a> Patch<'a> {
     ) {
         let bytes = self.set.bytes;
         let (mut removed, mut added) = (removed.iter().peekable(), added.iter().peekable());
-        let (mut entries, mut copied, mut start) = (self.set.entries(), 0, 0);
+        let (mut entries, mut copied, mut start) = (self.set.packed_entries(), 0, 0);
         while removed.peek().is_some() || added.peek().is_some() {
             let Some(entry) = entries.next() else { break };
             let is_before = |new: &&Entry<'_>| match mutant!("commands_ties_in_any_order") {
@@ -109,7 +132,7 @@ impl<'a> Patch<'a> {
             while let Some(new) = added.next_if(is_before) {
                 builder.raw(&bytes[copied..start]);
                 copied = start;
-                new.write(is_large, builder);
+                write_entry(new, is_large, builder);
             }
             let end = bytes.len() - entries.rest.len();
             if removed.next_if(|range| range.start == start).is_some() {
@@ -121,6 +144,6 @@ impl<'a> Patch<'a> {
         // Members behind the last one; damaged bytes end here, too.
         let behind = if added.peek().is_some() { start } else { bytes.len() };
         builder.raw(&bytes[copied..behind]);
-        added.for_each(|new| new.write(is_large, builder));
+        added.for_each(|new| write_entry(new, is_large, builder));
     }
 }

@@ -31,20 +31,33 @@ key_functions! {
         let Some(set) = SortedSet::of(current)? else {
             return Ok((scanned(0, Vec::new()), Change::Keep));
         };
-        let (next, part) = scan.options(args)?.part(!set.is_large(), set.entries());
+        let scan = scan.options(args)?;
+        let named = |entry| Named(entry);
+        let (next, part) = match set.large {
+            None => scan.part(!set.is_large(), set.entries().map(named)),
+            Some(large) => {
+                let (place, count) = scan.wanted();
+                let (next, part) = large.part(place, count);
+                scan.part_of((next, part.into_iter().map(named).collect()))
+            }
+        };
         let score = |score| match set.is_large() {
             true => format_double(score),
             false => format_compact(score),
         };
         let text = |entry: Entry<'_>| Reply::Bulk(score(entry.score).into_bytes().into());
-        let part = part.into_iter().flat_map(|entry| [bulk(entry.member), text(entry)]);
+        let part = part.into_iter().flat_map(|Named(entry)| [bulk(entry.member), text(entry)]);
         Ok((scanned(next, part.collect()), Change::Keep))
     };
 }
 
-impl AsRef<[u8]> for Entry<'_> {
+/// A member with its score, told apart by its name.
+#[derive(Clone, Copy)]
+struct Named<'a>(Entry<'a>);
+
+impl AsRef<[u8]> for Named<'_> {
     fn as_ref(&self) -> &[u8] {
-        self.member
+        self.0.member
     }
 }
 
@@ -66,7 +79,16 @@ pub(crate) fn take<'a, 'b>(
     count: usize,
     current: Current<'_>,
 ) -> Result<(Vec<Entry<'a>>, Change<'b>), Reply<'static>> {
-    let mut entries = set.entries();
+    if let Some(large) = set.large {
+        let count = count.min(large.len());
+        let first = if end == End::Min { 0 } else { large.len() - count };
+        let mut taken: Vec<_> = large.entries_from(first).take(count).collect();
+        if end == End::Max {
+            taken.reverse();
+        }
+        return Ok((taken, set.without(first, count, current)?));
+    }
+    let mut entries = set.packed_entries();
     let (taken, stretch) = match end {
         End::Min => {
             let taken: Vec<_> = entries.by_ref().take(count).collect();
@@ -174,7 +196,7 @@ fn try_zrandmember<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) ->
     if args.len() == 2 {
         let Some(set) = SortedSet::of(current)? else { return Ok((Reply::Null, Change::Keep)) };
         let at = draw.below(set.count.max(1) as u64) as usize;
-        let drawn = set.entries().nth(at).map_or(Reply::Null, |entry| bulk(entry.member));
+        let drawn = set.entries_from(at).next().map_or(Reply::Null, |entry| bulk(entry.member));
         return Ok((drawn, Change::Keep));
     }
     let count = Count::parse(args.get(2))?;
@@ -185,7 +207,13 @@ fn try_zrandmember<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) ->
     if with_scores && count.is_beyond_half() {
         return Err(Reply::error("ERR value is out of range"));
     }
-    let entries: Vec<_> = SortedSet::or_empty(current)?.entries().collect();
+    let set = SortedSet::or_empty(current)?;
+    if let Some(large) = set.large {
+        let drawn = count.draw(large.len(), &mut draw)?.into_iter().rev();
+        let drawn = drawn.filter_map(|at| large.entries_from(at).next()).collect();
+        return Ok((reply(drawn, with_scores), Change::Keep));
+    }
+    let entries: Vec<_> = set.entries().collect();
     if entries.is_empty() {
         return Ok((Reply::Array(Vec::new()), Change::Keep));
     }

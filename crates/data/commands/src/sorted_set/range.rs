@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use quorate_collections::{self as collections, Delta, Step};
 use quorate_machine::{Access, Change, Current, Workspace};
 use quorate_types::UnixMillis;
 
@@ -10,7 +11,7 @@ use crate::double::parse_bound;
 use crate::number::integer;
 use crate::options::{SYNTAX, is_word};
 use crate::string::{Outcome, key_functions};
-use crate::{Args, Reply};
+use crate::{Args, Reply, large};
 
 key_functions! {
     zrange => |args, _, current| Query::parse(args, 1, Kind::Any)?.answer(current);
@@ -160,33 +161,87 @@ impl<'a> LexBound<'a> {
     }
 }
 
-/// A stretch of a sorted set: the bytes before it, its own and those behind it.
+/// A stretch of a sorted set: of a packed one, the bytes before it, its own and those behind it.
 #[derive(Clone, Copy, Debug)]
 struct Stretch<'a> {
     before: &'a [u8],
     inside: &'a [u8],
     behind: &'a [u8],
+    /// The rank of its first member, if the set is large.
+    first: usize,
     /// Members inside.
     count: usize,
 }
 
 impl<'a> SortedSet<'a> {
+    /// The change that takes a stretch of members away, so many from this rank on of a large one.
+    pub(super) fn without<'b>(
+        &self,
+        first: usize,
+        count: usize,
+        current: Current<'_>,
+    ) -> Result<Change<'b>, Reply<'static>> {
+        let mut delta = Delta::new();
+        for entry in self.entries_from(first).take(count) {
+            delta.push(Step::Remove(entry.member));
+        }
+        large::change(delta, self.count - count, current)
+    }
+
+    /// The members of a stretch of it.
+    fn inside(&self, stretch: &Stretch<'a>) -> Vec<Entry<'a>> {
+        match self.large {
+            None => Entries { rest: stretch.inside }.collect(),
+            Some(large) => large.entries_from(stretch.first).take(stretch.count).collect(),
+        }
+    }
+
+    /// The stretch of a large one that a range is. Members of several scores have no order by name: then
+    /// all are looked at, as where it is packed.
+    fn large_stretch(&self, large: &'a collections::SortedSet, bounds: &Bounds<'_>) -> Stretch<'a> {
+        let ends = || {
+            let mut first = large.entries_from(0).map(|entry| entry.score);
+            let mut last = large.entries_from(large.len() - 1).map(|entry| entry.score);
+            (first.next(), last.next())
+        };
+        let (first, count) = match bounds {
+            Bounds::Rank(start, end) => ranks(*start, *end, large.len()),
+            _ if bounds.is_empty() => (0, 0),
+            Bounds::Lex(_) if ends().0 != ends().1 => {
+                let entries = || large.entries_from(0);
+                let first = entries().take_while(|entry| !bounds.is_from(entry)).count();
+                (first, entries().skip(first).take_while(|entry| bounds.is_to(entry)).count())
+            }
+            _ => {
+                let first = large.partition_point(|entry| !bounds.is_from(entry));
+                let end = large.partition_point(|entry| bounds.is_to(entry));
+                (first, end.saturating_sub(first))
+            }
+        };
+        Stretch { before: &[], inside: &[], behind: &[], first, count }
+    }
+
     /// The members in a range, in forward order. A range by name of members with several scores has no
     /// meaning; it is what Redis finds walking a listpack from the end where an answer begins.
     /// At most so many are looked for from its first one on, unless it is reversed.
     fn stretch(&self, bounds: &Bounds<'_>, reverse: bool, most: usize) -> Stretch<'a> {
+        if let Some(large) = self.large {
+            return self.large_stretch(large, bounds);
+        }
         match bounds {
             Bounds::Rank(start, end) => {
                 let (start, count) = ranks(*start, *end, self.count);
-                self.cut(self.entries(), start, count)
+                self.cut(self.packed_entries(), start, count)
             }
-            _ if bounds.is_empty() || self.is_outside(bounds) => self.cut(self.entries(), 0, 0),
+            _ if bounds.is_empty() || self.is_outside(bounds) => {
+                self.cut(self.packed_entries(), 0, 0)
+            }
             Bounds::Lex(_) if reverse && !self.is_large() => {
                 let (start, count) = self.backward(bounds);
-                self.cut(self.entries(), start, count)
+                self.cut(self.packed_entries(), start, count)
             }
             _ => {
-                let mut entries = self.entries();
+                let mut entries = self.packed_entries();
                 let mut start = entries.clone();
                 while entries.next().is_some_and(|entry| !bounds.is_from(&entry)) {
                     start = entries.clone();
@@ -229,7 +284,7 @@ impl<'a> SortedSet<'a> {
         let count = entries.by_ref().take(count).count();
         let end = self.bytes.len() - entries.rest.len();
         let (before, inside) = (&self.bytes[..start], &self.bytes[start..end]);
-        Stretch { before, inside, behind: &self.bytes[end..], count }
+        Stretch { before, inside, behind: &self.bytes[end..], first: 0, count }
     }
 }
 
@@ -317,6 +372,9 @@ impl<'a> Query<'a> {
             true => left - count,
             false => stretch.count - left,
         };
+        if set.large.is_some() {
+            return Stretch { first: stretch.first + skipped, count, ..stretch };
+        }
         SortedSet { bytes: stretch.inside, ..set }.cut(
             Entries { rest: stretch.inside },
             skipped,
@@ -326,7 +384,7 @@ impl<'a> Query<'a> {
 
     /// The members that the query finds, in its order.
     fn members(&self, set: SortedSet<'a>) -> Vec<Entry<'a>> {
-        let mut found: Vec<_> = Entries { rest: self.find(set).inside }.collect();
+        let mut found = set.inside(&self.find(set));
         if self.reverse {
             found.reverse();
         }
@@ -348,11 +406,14 @@ fn count<'a>(args: Args<'a>, by: By, current: Current<'a>) -> Outcome<'a> {
 fn remove<'a>(args: Args<'a>, by: By, current: Current<'a>) -> Outcome<'a> {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
     let set = SortedSet::or_empty(current)?;
-    let Stretch { before, behind, count, .. } = set.stretch(&bounds, false, usize::MAX);
+    let Stretch { before, behind, first, count, .. } = set.stretch(&bounds, false, usize::MAX);
     if count == 0 {
         return Ok((Reply::Int(0), Change::Keep));
     }
-    let change = set.keep(set.count.saturating_sub(count), [before, behind], current)?;
+    let change = match set.large {
+        None => set.keep(set.count.saturating_sub(count), [before, behind], current)?,
+        Some(_) => set.without(first, count, current)?,
+    };
     Ok((Reply::Int(count as i64), change))
 }
 
@@ -369,7 +430,7 @@ pub(crate) fn zrangestore(
 ) -> Reply<'static> {
     let stored = Query::parse(args, 2, Kind::Any).and_then(|query| {
         let set = SortedSet::or_empty(workspace.read(args.get(2)))?;
-        let found: Vec<_> = Entries { rest: query.find(set).inside }.collect();
+        let found = set.inside(&query.find(set));
         Ok((found.len(), store_new(&found)?))
     });
     match stored {

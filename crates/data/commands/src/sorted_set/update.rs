@@ -155,8 +155,10 @@ fn rank<'a>(args: Args<'a>, current: Current<'a>, reverse: bool) -> Outcome<'a> 
         return Err(SYNTAX);
     }
     let set = SortedSet::or_empty(current)?;
-    let mut entries = set.entries();
-    let found = entries.by_ref().enumerate().find(|(_, entry)| entry.member == args.get(2));
+    let found = match set.large {
+        None => set.entries().enumerate().find(|(_, entry)| entry.member == args.get(2)),
+        Some(large) => large.rank(args.get(2)).zip(large.entry(args.get(2))),
+    };
     let Some((rank, entry)) = found else {
         return Ok((if with_score { Reply::NullArray } else { Reply::Null }, Change::Keep));
     };

@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use quorate_machine::{Change, Content, Current, Rng, ValueKind};
-use quorate_types::{Timestamp, UnixMillis, limits};
+use quorate_types::{UnixMillis, limits};
 
 use crate::{OwnedCall, Reply};
 

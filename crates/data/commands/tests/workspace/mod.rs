@@ -3,7 +3,7 @@
 use quorate_commands::{
     Call, MapWorkspace, OwnedArgs, Reply, Split, format_decimal, format_double, resolve,
 };
-use quorate_machine::{Access, Change, Command, Current, Verdict};
+use quorate_machine::{Access, Change, Collection, Command, Current, ValueKind, Verdict};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// A command, its name first.
@@ -64,12 +64,25 @@ impl From<Reply<'_>> for Answer {
 }
 
 /// Keys in memory and the commands on them, each a transaction. What a command on one key does is
-/// compared with what it does as an operation of an engine that changes one key at a time.
-#[derive(Default)]
+/// compared with what it does as an operation of an engine that changes one key at a time, and with
+/// what it does where all collections are large.
 pub(crate) struct Store {
     pub(crate) keys: MapWorkspace,
+    /// The same keys.
+    pub(crate) large: MapWorkspace,
     pub(crate) now: UnixMillis,
     pub(crate) version: u64,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            keys: MapWorkspace::default(),
+            large: MapWorkspace::new(Some(0)),
+            now: UnixMillis::default(),
+            version: 0,
+        }
+    }
 }
 
 impl Store {
@@ -86,14 +99,50 @@ impl Store {
         }
     }
 
-    /// Runs a transaction.
-    pub(crate) fn transact<T>(&mut self, transaction: &T) -> Verdict<Reply<'static>>
+    /// Runs a transaction of calls of these commands. Where all collections are large it answers and
+    /// leaves the same, as far as that has an order and is not drawn at random.
+    pub(crate) fn transact<T>(&mut self, names: &[&str], transaction: &T) -> Verdict<Reply<'static>>
     where
         T: Command<Reply = Reply<'static>>,
     {
         self.version += 1;
         let timestamp = Timestamp::new(self.version, WriterId(1));
-        self.keys.run(self.now, timestamp, transaction)
+        let verdict = self.keys.run(self.now, timestamp, transaction);
+        let large = self.large.run(self.now, timestamp, transaction);
+        if names.iter().any(|name| ["spop", "srandmember", "hrandfield", "dump"].contains(name)) {
+            self.large = self.keys.with_large(0);
+            return verdict;
+        }
+        // Where the parts of a scan end is each form's own affair.
+        if names.iter().any(|name| ["hscan", "sscan", "zscan"].contains(name)) {
+            return verdict;
+        }
+        let unordered = ["hkeys", "hvals", "hgetall", "smembers"];
+        let is_ordered = !names.iter().any(|name| unordered.contains(name));
+        match (&verdict, &large) {
+            (Verdict::Commit(reply), Verdict::Commit(other))
+            | (Verdict::Abandon(reply), Verdict::Abandon(other)) => {
+                let (reply, other) = (canonical(reply, is_ordered), canonical(other, is_ordered));
+                assert_eq!(reply, other, "large, another answer of {names:?}");
+            }
+            _ => panic!("large, another verdict of {names:?}"),
+        }
+        transaction.visit_keys(&mut |key| {
+            let (current, large) = (self.keys.get(self.now, key), self.large.get(self.now, key));
+            assert_eq!(large.timestamp, current.timestamp, "large, changed otherwise: {names:?}");
+            assert_eq!(unpacked(large), unpacked(current), "large, another value: {names:?}");
+        });
+        verdict
+    }
+
+    /// The answer of a read where all collections are large.
+    pub(crate) fn run_large(&mut self, words: &Words) -> Answer {
+        let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
+        let call = resolve(args.borrow()).map(|spec| Call::new(spec, args.borrow()));
+        let call = call.expect("a command");
+        match self.large.run(self.now, Timestamp::ZERO, &call) {
+            Verdict::Commit(reply) | Verdict::Abandon(reply) => reply.into(),
+        }
     }
 
     /// Runs a call and checks what its access promises.
@@ -101,7 +150,9 @@ impl Store {
         let shown = show(&call.args.iter().map(<[u8]>::to_vec).collect());
         let before: Vec<_> = call.keys().map(|key| self.current(key).timestamp).collect();
         let alone = self.call_on_one_key(call, &shown);
-        let Verdict::Commit(reply) = self.transact(&call) else { panic!("abandoned: {shown}") };
+        let Verdict::Commit(reply) = self.transact(&[call.spec.name], &call) else {
+            panic!("abandoned: {shown}")
+        };
         if let Err(error) = call.validate() {
             assert_eq!(reply, error, "validated otherwise: {shown}");
         }
@@ -149,6 +200,36 @@ impl Store {
         }
         Some((reply.into_owned(), changed(value(current), change)))
     }
+}
+
+/// An answer whose parts, where they have no order, are in one.
+fn canonical(reply: &Reply<'static>, is_ordered: bool) -> String {
+    let all = |replies: &[Reply<'static>]| -> Vec<String> {
+        replies.iter().map(|reply| canonical(reply, is_ordered)).collect()
+    };
+    let sorted = |mut texts: Vec<String>, is_ordered: bool| {
+        if !is_ordered {
+            texts.sort();
+        }
+        format!("[{}]", texts.join(" "))
+    };
+    match reply {
+        Reply::Set(members) => sorted(all(members), false),
+        Reply::Array(replies) => sorted(all(replies), is_ordered),
+        Reply::Map(pairs) => sorted(pairs.iter().map(|pair| format!("{pair:?}")).collect(), false),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A value in a form that is the same whether it is packed or large.
+fn unpacked(current: Current<'_>) -> Option<(ValueKind, Vec<u8>, Option<UnixMillis>)> {
+    let content = current.content?;
+    let unpacked = Collection::unpack(content.kind, content.bytes).ok();
+    let bytes = match current.large.or(unpacked.as_ref()) {
+        Some(large) => [&[large.form()], &large.sorted()[..]].concat(),
+        None => content.bytes.to_vec(),
+    };
+    Some((content.kind, bytes, content.expire_at))
 }
 
 /// Bytes and expiry.
