@@ -1,4 +1,4 @@
-//! The mutants of values: objects and their deltas.
+//! The mutants of values: kinds, and the deltas of large collections.
 
 use super::Check::Tests;
 use super::Mutant;
@@ -27,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "hermes_lacking_object_acknowledged",
+        name: "hermes_lacking_base_acknowledged",
         home: "hermes",
         guard: "a replica without a delta's base does not acknowledge it",
         checks: &[Tests("hermes", "deltas::")],

@@ -20,16 +20,17 @@ pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest collection that an engine with large ones still keeps packed, in bytes: so much is copied
 /// and sent for a change of it. Above, a change of one member costs about what it does in Redis.
 pub const PACKED_BYTES_MAX: usize = 4 * 1024;
-/// Most bytes of a large collection, packed: all of it travels in one message when a replica needs it.
-pub const COLLECTION_BYTES_MAX: usize = VALUE_BYTES_MAX;
+/// Most bytes of a large collection, packed. Its changes travel alone, but all of it is one message when
+/// a replica joins, or lacks what a change was made on: some 20 ms for one of this size.
+pub const COLLECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Most bytes of the answers of one command, or of all commands of one transaction. A command with
 /// a longer answer is refused before it changes anything.
 pub const REPLY_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
 /// Longest name of a channel, in bytes: that of a key and what stands before it in the channels of
 /// keyspace notifications.
 pub const CHANNEL_BYTES_MAX: usize = KEY_BYTES_MAX + 64;
-/// Longest peer message: a key, a value and their headers.
-pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
+/// Longest peer message: a key, a value, the answer of a call that set it, and their headers.
+pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + COLLECTION_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 
 /// Most ops that one lane of one keyspace holds started or queued; beyond it a new op is refused
 /// with `TRYAGAIN`.
@@ -52,7 +53,7 @@ pub const PARTITIONS_MAX: u16 = 64;
 pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
-pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
+pub const PEER_BUFFER_BYTES_MAX: usize = 3 * MESSAGE_BYTES_MAX;
 
 /// Most names of channels and patterns that the clients of one lane listen to.
 pub const NAMES_PER_LANE_MAX: usize = 1024 * 1024;

@@ -7,7 +7,7 @@ use quorate_machine::{Change, Content, Current, Unordered, Workspace};
 use quorate_types::{UnixMillis, limits};
 
 use crate::meter::TOO_MUCH;
-use crate::packed::TOO_LARGE;
+use crate::packed::LARGE_TOO_LARGE;
 use crate::spec::{KeyFunction, KeysFunction};
 use crate::string::expiry_of;
 use crate::{Args, Reply};
@@ -30,7 +30,7 @@ pub(crate) fn change<'a>(
     }
     let held = current.large.map_or(0, |large| large.packed_len());
     if held + bytes.len() > limits::COLLECTION_BYTES_MAX {
-        return Err(TOO_LARGE);
+        return Err(LARGE_TOO_LARGE);
     }
     Ok(Change::Delta { bytes: bytes.into(), expire_at: expiry_of(current) })
 }

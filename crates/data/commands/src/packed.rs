@@ -23,8 +23,15 @@ pub(crate) const TOO_LARGE: Reply<'static> = Reply::error(
      it over several keys",
 );
 
+pub(crate) const LARGE_TOO_LARGE: Reply<'static> = Reply::error(
+    "ERR the collection would be longer than 33554432 bytes, the most that a collection may have; \
+     spread it over several keys",
+);
+
 const _: () = assert!(
-    limits::VALUE_BYTES_MAX == 4_194_304 && limits::VALUE_BYTES_MAX < 1 << (7 * LENGTH_BYTES_MAX),
+    limits::COLLECTION_BYTES_MAX == 33_554_432
+        && limits::VALUE_BYTES_MAX == 4_194_304
+        && limits::VALUE_BYTES_MAX < 1 << (7 * LENGTH_BYTES_MAX),
     "a text names the limit, and an item has no longer length"
 );
 

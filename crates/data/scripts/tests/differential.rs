@@ -25,7 +25,7 @@ fn run(store: &mut Store, words: &Words) -> Answer {
         Ok(spec) => spec,
         Err(error) => return error.into(),
     };
-    match store.transact(&Call::new(spec, args)) {
+    match store.transact(&[spec.name], &Call::new(spec, args)) {
         Verdict::Commit(reply) | Verdict::Abandon(reply) => plain(reply).into(),
     }
 }

@@ -25,7 +25,7 @@ use crate::ops::{OpContext, Tentative};
 use crate::{Hermes, Meta, Request, State};
 
 /// Most bytes of key, value and answer in one INV, which has to fit into a message.
-const INV_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
+const INV_BYTES_MAX: usize = limits::KEY_BYTES_MAX + limits::VALUE_BYTES_MAX + 512;
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Sessions for Hermes<T, O> {
     fn call(

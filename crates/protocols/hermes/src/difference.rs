@@ -24,7 +24,7 @@ use crate::message::{Chunk, Cursor, Message};
 use crate::{Hermes, Meta, State};
 
 /// Bytes of entries after which a chunk ends within a bucket.
-const BUCKET_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX / 2;
+const BUCKET_BYTES_MAX: usize = limits::VALUE_BYTES_MAX / 2;
 
 const _: () = assert!(
     BUCKET_BYTES_MAX + limits::KEY_BYTES_MAX + VALUE_BYTES_IN_CHUNK + 128

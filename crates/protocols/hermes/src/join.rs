@@ -51,8 +51,8 @@ const _: () = assert!(
 const VALUES_BYTES: usize = limits::CHUNK_BYTES;
 
 const _: () = assert!(
-    8 * (VALUES_BYTES + limits::MESSAGE_BYTES_MAX) <= limits::PEER_BUFFER_BYTES_MAX,
-    "what is asked for several times still fits between two nodes"
+    2 * (VALUES_BYTES + limits::MESSAGE_BYTES_MAX) <= limits::PEER_BUFFER_BYTES_MAX,
+    "what is asked for twice still fits between two nodes"
 );
 /// Requests in a row, without any message of the donor, after which the shadow turns to another.
 const SILENCE_MAX: u32 = 5;

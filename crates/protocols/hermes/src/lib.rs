@@ -276,7 +276,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     ) -> Option<&'static str> {
         let fits = version <= VERSION_MAX
             && key.len() <= limits::KEY_BYTES_MAX
-            && length <= limits::VALUE_BYTES_MAX;
+            && length <= limits::COLLECTION_BYTES_MAX;
         if !fits {
             return Some(BEYOND);
         }

@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 
 use quorate_check::{Action, Answer, Bytes, CollectionCommand, Invocation, Recorder, TxnHistory};
-use quorate_commands::{OwnedCall, Reply};
 use quorate_collections::packed::HEADER_BYTES;
+use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::{Collection, Content, Current, Outcome, Rng, ValueKind};
 use quorate_types::UnixMillis;
 
@@ -103,11 +103,16 @@ impl Collections {
     }
 }
 
+/// Bytes that no collection in Redis's compact encoding has together: such a hash or sorted set may be
+/// large.
+const LONG: &str = "................................................................";
+
 fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
     let part = rng.below(PARTS);
     let choice = if reads { rng.below(16) } else { rng.below(10) };
     match (of, choice) {
-        ("hash", 0..=3) => format!("HSET f{part} v{unique}"),
+        ("hash", 0..=2) => format!("HSET f{part} v{unique}"),
+        ("hash", 3) => format!("HSET f{part} v{unique}{LONG}"),
         ("hash", 4) => format!("HSET f{part} v{unique} f{} w{unique}", (part + 1) % PARTS),
         ("hash", 5) => format!("HSETNX f{part} v{unique}"),
         ("hash", 6..=7) => format!("HINCRBY n {}", 1 + rng.below(3)),
@@ -134,7 +139,7 @@ fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
         ("set", 11) => format!("SISMEMBER m{part}"),
         ("set", _) => "SMEMBERS".into(),
         ("sorted", 0..=3) => format!("ZADD {unique} m{part}"),
-        ("sorted", 4) => format!("ZADD {unique} m{part} {part} m{}", (part + 1) % PARTS),
+        ("sorted", 4) => format!("ZADD {unique} m{part} {part} m{LONG}"),
         ("sorted", 5..=6) => format!("ZINCRBY {} m{part}", 1 + rng.below(3)),
         ("sorted", 7..=8) => format!("ZREM m{part}"),
         ("sorted", 9) => "ZPOPMIN".into(),

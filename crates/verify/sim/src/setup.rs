@@ -198,11 +198,16 @@ pub(crate) fn configs(
         })
         .collect();
     let keyspaces = vec![KeyspaceConfig::new(KeyspaceId(0), "default", engine.clone())];
-    (1..=nodes)
-        .map(|node| NodeConfig {
+    let config = |node| {
+        let seed = rng.next_u64();
+        // Collections here are small; nodes need not agree on which of them are large.
+        let packed_bytes_max = if seed % 3 == 0 { limits::PACKED_BYTES_MAX } else { 0 };
+        NodeConfig {
             cluster: "sim".into(),
-            seed: rng.next_u64(),
+            seed,
+            packed_bytes_max,
             ..NodeConfig::new(NodeId(node), lanes, addresses.clone(), keyspaces.clone())
-        })
-        .collect()
+        }
+    };
+    (1..=nodes).map(config).collect()
 }

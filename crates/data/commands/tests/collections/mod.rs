@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_commands::OwnedCall;
-use quorate_machine::{Access, Change, Content, Current, Rng, ValueKind};
+use quorate_commands::{MapWorkspace, OwnedCall, Reply};
+use quorate_machine::{Access, Change, Content, Current, Rng, ValueKind, Verdict};
 use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
 
 use crate::draw::Draw;
@@ -134,6 +134,14 @@ fn what_is_popped_was_there_and_is_gone() {
     }
 }
 
+/// The answer of a read where all collections are large.
+fn run_large(store: &mut Store, words: &Words) -> Answer {
+    let call = OwnedCall::new(words.iter().map(Vec::as_slice)).expect("a command");
+    match store.large.run(store.now, Timestamp::ZERO, &call.call()) {
+        Verdict::Commit(reply) | Verdict::Abandon(reply) => reply.into(),
+    }
+}
+
 #[test]
 fn scans_of_large_collections_end_and_visit_all() {
     let mut store = filled(3000);
@@ -145,7 +153,7 @@ fn scans_of_large_collections_end_and_visit_all() {
         // However large a packed collection is, a scan looks at it so many times; a large one it visits
         // leaf by leaf.
         for (run, parts) in
-            [(Store::run as fn(&mut Store, &Words) -> _, 60..=66), (Store::run_large, 30..=200)]
+            [(Store::run as fn(&mut Store, &Words) -> _, 60..=66), (run_large, 30..=200)]
         {
             let (mut cursor, mut found, mut count) = ("0".to_owned(), vec![], 0);
             loop {
@@ -204,19 +212,43 @@ fn counts_and_indexes_of_any_size_take_what_there_is() {
 
 /// A collection ends at the limit of a value; what would make it longer changes nothing.
 #[test]
-fn a_collection_is_no_longer_than_a_value() {
-    let mut store = Store::default();
-    let large = "x".repeat(limits::VALUE_BYTES_MAX / 2);
-    for (key, add, more) in
-        [("h", "HSET h f", "HSET h g "), ("l", "RPUSH l", "LPUSH l "), ("s", "SADD s", "SADD s ")]
+fn a_collection_is_no_longer_than_its_form_may_be() {
+    let value = "x".repeat(limits::VALUE_BYTES_MAX / 2);
+    for (packed_bytes_max, max) in
+        [(None, limits::VALUE_BYTES_MAX), (Some(4096), limits::COLLECTION_BYTES_MAX)]
     {
-        assert_eq!(store.run(&words(&format!("{add} {large}"))), Answer::Int(1));
-        let before = store.current(key.as_bytes()).timestamp;
-        let Answer::Error(text) = store.run(&words(&format!("{more}{large}{large}"))) else {
-            panic!("{key} took more than a value may have");
+        let mut keys = MapWorkspace::new(packed_bytes_max);
+        let mut version = 0;
+        let mut run = |line: String| {
+            version += 1;
+            let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+            let timestamp = Timestamp::new(version, WriterId(1));
+            let Verdict::Commit(reply) = keys.run(UnixMillis(1), timestamp, &call.call()) else {
+                panic!("abandoned: {line}")
+            };
+            (reply, keys.get(UnixMillis(1), b"k").timestamp.version == version)
         };
-        assert!(text.contains("4194304"), "{text}");
-        assert_eq!(store.current(key.as_bytes()).timestamp, before);
+        for add in ["HSET k", "LPUSH k", "SADD k", "ZADD k"] {
+            run("DEL k".into());
+            let mut bytes = 0;
+            let refusal = (0..).find_map(|number| {
+                let member = match add {
+                    "HSET k" => format!("{number} {value}{number}"),
+                    "ZADD k" => format!("{number} {value}{number}"),
+                    _ => format!("{value}{number}"),
+                };
+                let (reply, is_changed) = run(format!("{add} {member}"));
+                let Reply::Error(text) = reply else {
+                    bytes += value.len();
+                    return None;
+                };
+                assert!(!is_changed, "an error changes nothing");
+                Some(text.into_owned())
+            });
+            let text = refusal.expect("it ends");
+            assert!(text.contains(&max.to_string()), "{text}");
+            assert!((max - 2 * value.len()..=max).contains(&bytes), "{add}: {bytes} of {max}");
+        }
     }
 }
 

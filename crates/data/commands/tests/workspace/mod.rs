@@ -135,16 +135,6 @@ impl Store {
         verdict
     }
 
-    /// The answer of a read where all collections are large.
-    pub(crate) fn run_large(&mut self, words: &Words) -> Answer {
-        let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
-        let call = resolve(args.borrow()).map(|spec| Call::new(spec, args.borrow()));
-        let call = call.expect("a command");
-        match self.large.run(self.now, Timestamp::ZERO, &call) {
-            Verdict::Commit(reply) | Verdict::Abandon(reply) => reply.into(),
-        }
-    }
-
     /// Runs a call and checks what its access promises.
     fn call(&mut self, call: Call<'_>) -> Reply<'static> {
         let shown = show(&call.args.iter().map(<[u8]>::to_vec).collect());
