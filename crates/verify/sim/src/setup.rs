@@ -201,7 +201,7 @@ pub(crate) fn configs(
     let config = |node| {
         let seed = rng.next_u64();
         // Collections here are small; nodes need not agree on which of them are large.
-        let packed_bytes_max = if seed % 3 == 0 { limits::PACKED_BYTES_MAX } else { 0 };
+        let packed_bytes_max = if seed.is_multiple_of(3) { limits::PACKED_BYTES_MAX } else { 0 };
         NodeConfig {
             cluster: "sim".into(),
             seed,
