@@ -152,7 +152,7 @@ fn read<M: Readable, R>(
         scratch.clear();
         (snapshot, large) = store.read_large(key, hash, &pinned)?;
         if snapshot.value.is_some() && large.is_none() {
-            // It has become packed meanwhile: whoever changes it is asked.
+            // It has become packed meanwhile: the lane of the key answers.
             return None;
         }
     }
