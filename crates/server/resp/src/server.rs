@@ -34,8 +34,11 @@ impl<B: Backend> Context<'_, B> {
             Command::ConfigResetstat => {
                 self.core.shared.reset_stats();
                 self.backend.reset_stats();
-                // As in Redis, it is the first command that is counted again.
-                self.core.stats.called(self.core.ran.expect("a command runs"));
+                // As in Redis, it is the first command that is counted again. In a block it is one of
+                // several that are counted when all have run.
+                if let Some(spec) = self.core.ran {
+                    self.core.stats.called(spec);
+                }
                 Reply::Ok
             }
             Command::ScriptLoad

@@ -93,6 +93,7 @@ fn histograms_count_every_call_since_they_were_reset() {
     let id = harness.connect();
     harness.talk(id, "CLIENT ID");
     harness.talk(id, "SET k v");
+    assert!(harness.talk(id, "MULTI\r\nGET k\r\nCONFIG RESETSTAT\r\nEXEC").ends_with("+OK\r\n"));
     assert_eq!(harness.talk(id, "CONFIG RESETSTAT"), "+OK\r\n");
     assert!(harness.talk(id, "LATENCY HISTOGRAM").starts_with("*2\r\n$16\r\nconfig|resetstat\r\n"));
     harness.talk(id, "SET k v");

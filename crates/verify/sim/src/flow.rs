@@ -212,7 +212,9 @@ impl World {
                 (machines * (1 + timeouts) * views, part)
             }
             (_, "Compare" | "Compared" | "DifferenceRead" | "Difference" | "ChunkRead")
-            | (_, "Chunk" | "ValueRead" | "CallsRead" | "Calls") => (machines * COPY_STEPS, part),
+            | (_, "Chunk" | "CallsRead" | "Calls") => (machines * COPY_STEPS, part),
+            // Besides, a delta whose base is not here is asked about as often as it comes.
+            (_, "ValueRead") => (machines * COPY_STEPS + partitions * tries * ops, part),
             _ => (partitions * (tries * ops + 2 * machines * PERIODIC), MESSAGE_BYTES),
         };
         Sent { messages: peers * messages, bytes: peers * messages * bytes }
