@@ -34,6 +34,14 @@ fn agree(words: &Words, ours: &Answer, theirs: &Answer) -> bool {
         (Answer::Bulk(a), Answer::Bulk(b)) if (&a[..], &b[..]) == (b"listpack", b"skiplist") => {
             true
         }
+        // When a consumer was seen is in a stream's payload, and so in its checksum.
+        (Answer::Bulk(a), Answer::Bulk(b))
+            if matches!((a.first(), b.first()), (Some(15 | 19), Some(15 | 19)))
+                && words[0].eq_ignore_ascii_case(b"DUMP") =>
+        {
+            let differing = a.iter().zip(b).filter(|(a, b)| a != b).count();
+            a.len() == b.len() && differing <= 16
+        }
         (Answer::Bulk(a), Answer::Bulk(b)) => a == b || are_alike(words, a, b),
         // Redis decodes a damaged HyperLogLog without a check.
         (Answer::Error(text), Answer::Bulk(_)) if text.starts_with("INVALIDOBJ") => {

@@ -175,7 +175,9 @@ impl<B: Backend> Context<'_, B> {
     fn info_stats(&mut self, lines: &mut Lines<'_>) {
         let totals = self.core.shared.totals();
         lines.put("total_connections_received", totals.connections);
-        lines.put("total_commands_processed", totals.commands);
+        // As in Redis, without the command at hand.
+        let at_hand = u64::from(self.core.ran.is_some());
+        lines.put("total_commands_processed", totals.commands.saturating_sub(at_hand));
         lines.put("total_net_input_bytes", totals.input_bytes);
         lines.put("total_net_output_bytes", totals.output_bytes);
         lines.put("rejected_connections", totals.rejected);
