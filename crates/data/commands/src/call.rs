@@ -494,7 +494,7 @@ impl OwnedCall {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let spec = table::by_id(reader.u16()?).ok_or(Malformed("unknown command"))?;
         let args = OwnedArgs::decode(reader)?;
-        let has_name = args.borrow().len() > 0;
+        let has_name = !args.borrow().is_empty();
         // That checks the number of arguments, too.
         if !has_name || crate::resolve(args.borrow()).ok() != Some(spec) {
             return Err(Malformed("a command of another name or number of arguments"));
