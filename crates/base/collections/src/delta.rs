@@ -72,11 +72,6 @@ impl Delta {
         Self::default()
     }
 
-    /// Whether it changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// Its bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

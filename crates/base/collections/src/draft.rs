@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::Collection;
 
-/// A collection, and what a transaction has changed in it so far. The changes are made only when
-/// somebody looks: a single change of a collection copies nothing of it.
+/// A collection, and what a transaction has changed in it so far. The changes are made only
+/// before the next look: a single change of a collection copies nothing of it.
 #[derive(Clone, Debug)]
 pub struct Draft {
     seen: Collection,
@@ -33,11 +33,6 @@ impl Draft {
     /// Changes it by a delta of what [`Draft::look`] shows.
     pub fn change(&mut self, delta: &[u8]) {
         self.delta.extend_from_slice(delta);
-    }
-
-    /// Bytes of the changes so far.
-    pub fn delta(&self) -> &[u8] {
-        &self.delta
     }
 
     /// The changes, as one delta.

@@ -50,21 +50,21 @@ impl Hash {
     }
 
     /// Fields from a place ([`crate::place_of`]) on: at least `count` of them unless there are fewer, and
-    /// the place at which the next ones begin, if any follow. Each is visited that is there all the time
-    /// while somebody goes from place to place.
+    /// the place at which the next ones begin, if any follow. A walk from place to place visits every
+    /// field that is there all the time.
     pub fn part(&self, place: u64, count: usize) -> Part<(&[u8], &[u8])> {
         let (next, part) = self.fields.part(place, count);
         (next, part.into_iter().map(|(field, value)| (field, item(value))).collect())
     }
 
-    /// Gives a field a value; gives the one that it had, as an item.
+    /// Sets the value of a field, and returns the old value as an item.
     pub(crate) fn put(&mut self, field: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         let mut tail = Vec::with_capacity(value.len() + packed::LENGTH_BYTES_MAX);
         packed::put_item(value, &mut tail);
         self.fields.put(field, &tail)
     }
 
-    /// Removes a field; gives the value that it had, as an item.
+    /// Removes a field, and returns its value as an item.
     pub(crate) fn remove(&mut self, field: &[u8]) -> Option<Vec<u8>> {
         self.fields.remove(field)
     }

@@ -213,9 +213,9 @@ impl<T: Tail> Members<T> {
         })
     }
 
-    /// A part of them: members from a place on, at least `count` of them unless there are fewer, and the place at which
-    /// the next ones begin, if any follow. Each is visited that is there all the time while somebody
-    /// goes from place to place.
+    /// Members from a place on, at least `count` of them unless there are fewer, and the place at which
+    /// the next ones begin, if any follow. A walk from place to place visits every member that is there
+    /// all the time.
     pub(crate) fn part(&self, place: u64, count: usize) -> Part<(&[u8], &[u8])> {
         let (mut from, mut found) = (place, Vec::new());
         loop {

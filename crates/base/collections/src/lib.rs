@@ -6,7 +6,7 @@
 //! content that it was made for, it gives the same content at every replica, and yields its *inverse*,
 //! which gives back what was there before. Two deltas, one behind the other, are a delta.
 //!
-//! Both forms are the same value: which one a replica has is its own affair. Streams are packed only.
+//! Both forms are the same value: each replica chooses the form that it keeps. Streams are packed only.
 #![no_std]
 #![forbid(unsafe_code)]
 

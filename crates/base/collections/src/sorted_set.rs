@@ -159,7 +159,7 @@ impl SortedSet {
         (next, part.into_iter().map(entry).collect())
     }
 
-    /// Gives a member a score; gives the one that it had.
+    /// Sets the score of a member, and returns the old score.
     pub(crate) fn put(&mut self, entry: Entry<'_>) -> Option<f64> {
         let old = self.scores.put(entry.member, &entry.score.to_le_bytes());
         let old = old.map(|bytes| read_score(&bytes));
@@ -174,7 +174,7 @@ impl SortedSet {
         old
     }
 
-    /// Removes a member; gives the score that it had.
+    /// Removes a member, and returns its score.
     pub(crate) fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let score = read_score(&self.scores.remove(member)?);
         self.take_from_order(Entry { score, member });

@@ -11,7 +11,7 @@ use quorate_collections::{Collection, ValueKind};
 ///
 /// A *packed* value is its bytes, and is replaced whole. A *large* one is a collection that a table
 /// keeps beside them ([`Record::large`]), to be changed in place; in a message it is packed. Which form
-/// a collection has in a table is the table's affair: both are the same value.
+/// a collection has in a table the table decides: both are the same value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Content<'a> {
     /// The bytes; none in the record of a large value.

@@ -13,7 +13,7 @@
 //! for all of the value, as a shadow asks for a long one.
 //!
 //! All of a value is right wherever a delta is: an INV means the same in both forms. Whether a
-//! collection is large is each replica's own affair: a delta makes a packed one large.
+//! collection is large each replica decides alone: a delta makes a packed one large.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

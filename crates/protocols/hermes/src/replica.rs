@@ -147,7 +147,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Some(large) => {
                 let seen = Current { large: Some(&large), ..current };
                 let (reply, change) = op.apply(now.wall(), seen);
-                // The record's is changed in place once nobody else looks at it.
+                // The copy is dropped here, so that the record's value is changed in place.
                 (reply, change.into_owned())
             }
         };
