@@ -40,6 +40,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "scripts_kill_unseen",
+        home: "scripts",
+        guard: "A script that is told to stop does",
+        checks: &[Tests("resp", "a_script_without_end_is_killed_and_undone")],
+        in_gate: true,
+    },
+    Mutant {
         name: "scripts_globals_leak",
         home: "scripts",
         guard: "An interpreter that a script has changed is thrown away",

@@ -143,7 +143,7 @@ impl Budget {
         }
         let period = self.period.get();
         self.charge(period as usize)?;
-        if KILLS.load(Relaxed) != self.kills.get() {
+        if KILLS.load(Relaxed) != self.kills.get() && !mutant!("scripts_kill_unseen") {
             return Err(self.stop(Stop::Killed));
         }
         let wanted = match lua.used_memory() {

@@ -93,11 +93,9 @@ fn an_engine_of_single_keys_runs_scripts_on_one_key() {
 }
 
 #[test]
-fn nothing_runs_that_could_be_killed() {
+fn a_debugger_of_scripts_is_refused() {
     let mut harness = harness();
     let id = harness.connect();
-    let notbusy = "-NOTBUSY No scripts in execution right now.\r\n";
-    assert_eq!(harness.talk(id, "FUNCTION KILL"), notbusy);
     assert_eq!(harness.talk(id, "SCRIPT DEBUG NO"), "+OK\r\n");
     assert!(harness.talk(id, "SCRIPT DEBUG YES").starts_with("-ERR there is no debugger"));
 }
