@@ -5,6 +5,7 @@ use super::Mutant;
 use super::table::REMOVED;
 
 const MEERKAT_RANDOM: Check = Tests("meerkat", "random::");
+const LARGE_RANDOM: Check = Tests("meerkat", "random::changes_of_large_values");
 const CALLS_RANDOM: Check = Tests("meerkat", "random::calls");
 const TRANSACTIONS_SWEEP: Check = Tests("sim", "transactions_survive_every_fault");
 
@@ -15,6 +16,34 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "meerkat",
         guard: "what an op asked ends with the op",
         checks: &[Tests("meerkat", "a_question_ends_with_the_op")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_delta_on_any_base",
+        home: "meerkat",
+        guard: "a delta changes the version that it was made for, and no other",
+        checks: &[Tests("meerkat", "deltas::"), LARGE_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_delta_without_base_taken",
+        home: "meerkat",
+        guard: "a version is taken for installed only with its value",
+        checks: &[Tests("meerkat", "deltas::"), LARGE_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_ends_without_base",
+        home: "meerkat",
+        guard: "a commit has not ended at a replica before its bases are there",
+        checks: &[Tests("meerkat", "deltas::"), LARGE_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_settled_in_any_order",
+        home: "meerkat",
+        guard: "an epoch change installs a change after its base",
+        checks: &[Tests("meerkat", "deltas::"), LARGE_RANDOM],
         in_gate: false,
     },
     Mutant {

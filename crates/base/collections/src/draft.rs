@@ -35,6 +35,11 @@ impl Draft {
         self.delta.extend_from_slice(delta);
     }
 
+    /// The changes so far, as one delta.
+    pub fn delta(&self) -> &[u8] {
+        &self.delta
+    }
+
     /// The changes, as one delta.
     pub fn into_delta(self) -> Vec<u8> {
         self.delta

@@ -1,5 +1,6 @@
 //! How a machine sees the store.
 
+use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::hash::Hash;
 
@@ -66,6 +67,18 @@ pub trait Record {
     fn set_content(&mut self, content: Content<'_>);
     /// The value, if it is large; [`Record::content`] has its kind and its expiry.
     fn large(&self) -> Option<&Collection>;
+    /// The value as it travels: if it is large, packed, which is written to `packed`.
+    #[inline]
+    fn whole<'a>(&'a self, packed: &'a mut Vec<u8>) -> Option<Content<'a>> {
+        match (self.content(), self.large()) {
+            (Some(content), Some(large)) => {
+                packed.clear();
+                large.pack(packed);
+                Some(Content { bytes: packed, ..content })
+            }
+            (content, _) => content,
+        }
+    }
     /// The value as a large one, to be changed in place: a packed collection becomes large. `None` if it
     /// is no collection.
     fn large_mut(&mut self) -> Option<&mut Collection>;

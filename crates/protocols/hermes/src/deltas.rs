@@ -211,7 +211,7 @@ pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
     debug_assert!(tentative.is_none_or(|tentative| tentative.timestamp == meta.timestamp));
     let undecided = undecided.filter(|undecided| undecided.timestamp == meta.timestamp);
     let content = match undecided {
-        None => whole_content(record, whole),
+        None => record.whole(whole),
         Some(undecided) => {
             record.content().map(|content| Content { bytes: &undecided.delta, ..content })
         }
@@ -224,20 +224,5 @@ pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
         content,
         base: undecided.map(|undecided| undecided.base),
         completion: tentative.map(Tentative::completion),
-    }
-}
-
-/// The value of a record as it travels: if it is large, packed, which is written to `whole`.
-#[inline]
-pub(crate) fn whole_content<'a, R: Record>(
-    record: &'a R,
-    whole: &'a mut Vec<u8>,
-) -> Option<Content<'a>> {
-    match (record.content(), record.large()) {
-        (Some(content), Some(large)) => {
-            large.pack(whole);
-            Some(Content { bytes: whole, ..content })
-        }
-        (content, _) => content,
     }
 }

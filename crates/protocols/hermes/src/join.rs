@@ -31,7 +31,7 @@ use quorate_rifl::{Found, LeaseId};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
-use crate::deltas::{inv_of, whole_content};
+use crate::deltas::inv_of;
 use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 use crate::ops::Tentative;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
@@ -342,7 +342,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return false;
         }
         let mut whole = Vec::new();
-        let content = whole_content(&record, &mut whole);
+        let content = record.whole(&mut whole);
         let completion = self.tentative.get(&handle).map(Tentative::completion);
         let bytes = content.map_or(0, |content| content.bytes.len());
         let answer = completion.map_or(0, |completion| completion.answer.len());

@@ -3,14 +3,14 @@
 //! ```text
 //! count u32 | [call: lease u64, sequence u64, first incomplete u64, digest u32 | answer bytes]
 //!           | count * ( flags u8 | key bytes | [base: version u64, writer u32]
-//!                       | [kind u8 | value bytes] | [expire at u64] )
+//!                       | [kind u8 | value or delta bytes] | [expire at u64] )
 //! ```
 //! Integers little-endian, `bytes` with a length of four bytes before them. The highest bit of the
 //! count says whether there is a call: there is one in the home partition's part of a session's.
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, ValueKind, mutant};
+use quorate_machine::{Content, ValueKind, is_collection, mutant};
 use quorate_rifl::Call;
 use quorate_types::{Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
@@ -20,6 +20,7 @@ const WRITE: u8 = 2;
 const VALUE: u8 = 4;
 const EXPIRY: u8 = 8;
 const ABSENT: u8 = 16;
+const DELTA: u8 = 32;
 
 /// The bit of the count that announces a call.
 const CALL: u32 = 1 << 31;
@@ -36,6 +37,38 @@ pub struct Answered<'a> {
     pub answer: &'a [u8],
 }
 
+/// What a transaction leaves in a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Write<'a> {
+    /// This value.
+    Set(Content<'a>),
+    /// The collection that it read, changed in place: the bytes are a delta of the version that was
+    /// read. Kind and expiry are those of the new version.
+    Delta(Content<'a>),
+    /// Nothing.
+    Delete,
+}
+
+impl Write<'_> {
+    /// How many bytes of value or delta travel.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Set(content) | Self::Delta(content) => content.bytes.len(),
+            Self::Delete => 0,
+        }
+    }
+
+    /// Whether no bytes of value travel.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The room that a new record needs for the value, in bytes; 0 if it is not known.
+    pub(crate) fn value_len(&self) -> usize {
+        if matches!(self, Self::Set(_)) { self.len() } else { 0 }
+    }
+}
+
 /// What a transaction does to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Item<'a> {
@@ -45,8 +78,8 @@ pub struct Item<'a> {
     pub base: Option<Timestamp>,
     /// Whether what was read is that the key is absent.
     pub absent: bool,
-    /// What the key holds afterwards, if it is written: a value or nothing.
-    pub write: Option<Option<Content<'a>>>,
+    /// What the key holds afterwards, if it is written.
+    pub write: Option<Write<'a>>,
 }
 
 /// An encoded list of items, perhaps with a call, checked once.
@@ -146,26 +179,40 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
     let base = if flags & READ != 0 { Some(reader.timestamp()?) } else { None };
     let write = match flags & (WRITE | VALUE) {
         0 => None,
-        WRITE => Some(None),
+        WRITE => Some(Write::Delete),
         _ if flags & WRITE == 0 => return Err(Malformed("a value that is not written")),
         _ => {
             let kind =
                 ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
             let bytes = reader.bytes()?;
-            if bytes.len() > limits::VALUE_BYTES_MAX {
+            if bytes.len() > longest(kind) {
                 return Err(Malformed("a value beyond its limit"));
             }
             let expires = flags & EXPIRY != 0;
             let expire_at = if expires { Some(UnixMillis(reader.u64()?)) } else { None };
-            Some(Some(Content { bytes, kind, expire_at }))
+            let content = Content { bytes, kind, expire_at };
+            Some(if flags & DELTA != 0 { Write::Delta(content) } else { Write::Set(content) })
         }
     };
     let absent = flags & ABSENT != 0;
-    let unknown = flags & !(READ | WRITE | VALUE | EXPIRY | ABSENT) != 0;
+    let unknown = flags & !(READ | WRITE | VALUE | EXPIRY | ABSENT | DELTA) != 0;
     if unknown || flags & (READ | WRITE) == 0 || (absent && base.is_none()) {
         return Err(Malformed("unknown flags of an item"));
     }
+    // What is changed in place was read, and was a collection.
+    let of_collection =
+        |write: &Write<'_>| matches!(write, Write::Delta(c) if is_collection(c.kind));
+    let changes_what_was_read =
+        base.is_some() && !absent && write.as_ref().is_some_and(of_collection);
+    if flags & DELTA != 0 && !changes_what_was_read {
+        return Err(Malformed("a delta of what was not read, or is no collection"));
+    }
     Ok(Item { key, base, absent, write })
+}
+
+/// Most bytes of a value.
+fn longest(kind: ValueKind) -> usize {
+    if is_collection(kind) { limits::COLLECTION_BYTES_MAX } else { limits::VALUE_BYTES_MAX }
 }
 
 /// Builds a body in a buffer that is reused.
@@ -192,12 +239,15 @@ impl<'a> BodyWriter<'a> {
         if item.base.is_some() {
             flags |= READ | if item.absent { ABSENT } else { 0 };
         }
-        if let Some(content) = item.write {
-            flags |= WRITE;
-            if let Some(content) = content {
-                flags |= VALUE;
-                flags |= if content.expire_at.is_some() { EXPIRY } else { 0 };
-            }
+        let content = match item.write {
+            Some(Write::Set(content) | Write::Delta(content)) => Some(content),
+            Some(Write::Delete) | None => None,
+        };
+        flags |= if item.write.is_some() { WRITE } else { 0 };
+        flags |= if matches!(item.write, Some(Write::Delta(_))) { DELTA } else { 0 };
+        if let Some(content) = content {
+            flags |= VALUE;
+            flags |= if content.expire_at.is_some() { EXPIRY } else { 0 };
         }
         let mut writer = Writer(self.bytes);
         writer.u8(flags);
@@ -205,7 +255,7 @@ impl<'a> BodyWriter<'a> {
         if let Some(base) = item.base {
             writer.timestamp(base);
         }
-        if let Some(Some(content)) = item.write {
+        if let Some(content) = content {
             let forgets = mutant!("meerkat_body_without_kind");
             writer.u8(if forgets { ValueKind::String } else { content.kind } as u8);
             writer.bytes(content.bytes);
@@ -235,8 +285,11 @@ mod tests {
             Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
         let base = Some(Timestamp::new(5, WriterId(6)));
         writer.item(&Item { key: b"read", base, absent: true, write: None });
-        writer.item(&Item { key: b"set", base: None, absent: false, write: Some(Some(content)) });
-        writer.item(&Item { key: b"deleted", base, absent: false, write: Some(None) });
+        let write = Some(Write::Set(content));
+        writer.item(&Item { key: b"set", base: None, absent: false, write });
+        writer.item(&Item { key: b"deleted", base, absent: false, write: Some(Write::Delete) });
+        let write = Some(Write::Delta(Content { kind: ValueKind::Hash, ..content }));
+        writer.item(&Item { key: b"changed", base, absent: false, write });
         writer.finish();
         bytes
     }
@@ -245,11 +298,12 @@ mod tests {
     fn items_come_back_and_every_cut_is_noticed() {
         let bytes = sample();
         let items: Vec<Item<'_>> = Body::check(&bytes).expect("just written").iter().collect();
-        assert_eq!(items.len(), 3);
+        assert_eq!(items.len(), 4);
         assert_eq!(items[0].base, Some(Timestamp::new(5, WriterId(6))));
         assert!(items[0].absent && !items[2].absent);
-        assert_eq!(items[1].write.flatten().map(|content| content.bytes), Some(&b"v"[..]));
-        assert_eq!(items[2].write, Some(None));
+        assert!(matches!(items[1].write, Some(Write::Set(content)) if content.bytes == b"v"));
+        assert_eq!(items[2].write, Some(Write::Delete));
+        assert!(matches!(items[3].write, Some(Write::Delta(delta)) if delta.bytes == b"v"));
         for cut in 0..bytes.len() {
             assert!(Body::check(&bytes[..cut]).is_err(), "cut at {cut}");
         }
@@ -258,7 +312,7 @@ mod tests {
     #[test]
     fn a_call_stands_before_its_items() {
         let call = Call { lease: LeaseId(7), sequence: 9, first_incomplete: 8, digest: 5 };
-        let items = [Item { key: b"k", base: None, absent: false, write: Some(None) }];
+        let items = [Item { key: b"k", base: None, absent: false, write: Some(Write::Delete) }];
         let plain = Body::encode(&items);
         assert_eq!(Body::check(&plain).expect("just written").call(), None);
         let bytes = Body::encode_call(Some(Answered { call, answer: b"+OK" }), &items);
@@ -277,7 +331,7 @@ mod tests {
     #[test]
     fn damaged_flags_are_refused() {
         let mut bytes = sample();
-        for flags in [0, VALUE, 32 | READ, EXPIRY, ABSENT | WRITE] {
+        for flags in [0, VALUE, 64 | READ, EXPIRY, ABSENT | WRITE, DELTA | READ] {
             bytes[4] = flags;
             assert!(Body::check(&bytes).is_err(), "flags {flags}");
         }
@@ -289,7 +343,8 @@ mod tests {
         let mut writer = BodyWriter::new(&mut bytes, None);
         let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
         let base = Some(Timestamp::new(2, WriterId(3)));
-        writer.item(&Item { key: b"k", base, absent: false, write: Some(Some(content)) });
+        let write = Some(Write::Set(content));
+        writer.item(&Item { key: b"k", base, absent: false, write });
         writer.finish();
         let pinned = b"\x01\0\0\0\x07\x01\0\0\0k\x02\0\0\0\0\0\0\0\x03\0\0\0\0\x01\0\0\0v";
         assert_eq!(bytes, pinned);

@@ -124,6 +124,7 @@ where
             now: now.wall(),
             floor,
             is_local: |key: &[u8]| single || held & 1 << partition_of(key, partitions) != 0,
+            sends_deltas: self.config.guest.is_none(),
         };
         let verdict = op.txn.run(now.wall(), &mut run);
         // A guest learns first what time it is in the cluster.

@@ -24,7 +24,7 @@ use quorate_machine::{Command, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
 
-use crate::body::Body;
+use crate::body::{Body, Write};
 use crate::join::write_entry;
 use crate::message::{Comparison, Kind, Message};
 use crate::meta::Meta;
@@ -71,14 +71,16 @@ where
         }
     }
 
-    /// Installs a committed transaction in the records. As long as this replica catches up, siblings
+    /// Installs a committed transaction in the records, as far as the bases of its deltas are here:
+    /// whether all of it is in place ([`occ::apply`]). As long as this replica catches up, siblings
     /// may not have compared their parts yet, and questions are out that count on what is here: only a
     /// newer version takes a key out of the base, and a read counts as one of the whole node.
-    pub(crate) fn apply(&mut self, id: Timestamp, body: Body<'_>) {
+    pub(crate) fn apply(&mut self, id: Timestamp, body: Body<'_>) -> bool {
         let life = self.life;
         if self.active || life == 0 {
             return occ::apply(&mut self.table, id, body);
         }
+        let mut is_whole = true;
         for item in body.iter() {
             if item.base.is_some() {
                 self.read_high = self.read_high.max(id.version);
@@ -86,14 +88,20 @@ where
                     claim(&mut self.table.lock_key(item.key, 0), life);
                 }
             }
-            let Some(content) = item.write else { continue };
-            let value_len = content.map_or(0, |content| content.bytes.len());
-            let mut record = self.table.lock_key(item.key, value_len);
+            let Some(write) = item.write else { continue };
+            let mut record = self.table.lock_key(item.key, write.value_len());
             if id > record.meta().wts || mutant!("meerkat_base_gives_way_to_older") {
-                claim(&mut record, life);
-                install(&mut record, id, content);
+                // A version is the same in all lives, so a delta may change what an earlier one left.
+                if !matches!(write, Write::Delta(_)) {
+                    claim(&mut record, life);
+                }
+                is_whole &= install(&mut record, id, item.base, write);
+                if record.meta().wts == id && record.locked_state().life() != life {
+                    record.locked_state_mut().take_over(life);
+                }
             }
         }
+        is_whole
     }
 
     fn shared(&self, partitions: u64) -> Shared {

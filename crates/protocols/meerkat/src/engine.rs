@@ -141,6 +141,7 @@ where
         guests: true,
         calls: Some(CallsHome::Lease),
         partitions: true,
+        large_collections: true,
         ..Capabilities::REPLICATED
     };
 

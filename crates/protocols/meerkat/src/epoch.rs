@@ -507,12 +507,11 @@ where
             .filter(|member| member.role != Role::Down)
             .map(|member| member.number)
             .collect();
+        self.install_settled(&merged);
         for (key, settled) in &merged.settled {
             let lane = usize::from(key.writer.lane(self.config.lanes).0);
             let body = Body::trusted_opt(&settled.body);
             if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
-                self.apply(key.id(), body);
-                self.add_tombstones(key.id(), body);
                 // The lane has its sessions' records to itself.
                 if body.call().is_some() && lane < calls.len() {
                     calls[lane].push((*key, settled.body.clone()));
@@ -543,6 +542,25 @@ where
         let own = shares.pop().expect("lane 0 has a share");
         let calls = calls.pop().expect("lane 0 has a share");
         self.resume(now, floor, own, calls, effects);
+    }
+
+    /// Installs what an epoch change has settled, in the order of time: what a delta changes comes before
+    /// it. A replica that has all data has each base, or it is among them, since nobody forgets a
+    /// transaction before all replicas have installed it. One that catches up copies from a donor that
+    /// has, and leaves out what changes a key that it has not copied.
+    fn install_settled(&mut self, merged: &Merged) {
+        let mut commits: Vec<_> = { merged.settled.iter() }
+            .filter(|(key, settled)| settled.commit && self.holds(key.partition))
+            .filter_map(|(key, settled)| Some((key.id(), Body::trusted_opt(&settled.body)?)))
+            .collect();
+        if !mutant!("meerkat_settled_in_any_order") {
+            commits.sort_unstable_by_key(|(id, _)| *id);
+        }
+        for (id, body) in commits {
+            let is_whole = self.apply(id, body);
+            assert!(is_whole || !self.active, "{id:?} changes what no epoch has left here");
+            self.add_tombstones(id, body);
+        }
     }
 
     /// Goes on in the new epoch: own attempts have ended, or begin again.

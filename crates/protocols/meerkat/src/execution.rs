@@ -31,7 +31,14 @@ impl Execution {
         self.0.clear();
         txn.run(
             now,
-            &mut LocalRun { table, work: &mut self.0, now, floor: 0, is_local: |_: &[u8]| true },
+            &mut LocalRun {
+                table,
+                work: &mut self.0,
+                now,
+                floor: 0,
+                is_local: |_: &[u8]| true,
+                sends_deltas: false,
+            },
         )
     }
 

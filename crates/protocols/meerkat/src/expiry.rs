@@ -43,6 +43,7 @@ where
             now: now.wall(),
             floor,
             is_local: |_: &[u8]| true,
+            sends_deltas: true,
         };
         // Reading it is what deletes it.
         run.read(key);

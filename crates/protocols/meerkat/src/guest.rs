@@ -114,7 +114,8 @@ where
         let said_ok = record.vote == Some(Ok(())) || record.accepted == Some((0, true));
         let vouches = record.view == 0 && said_ok && !record.body.is_empty();
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
-            self.end_record(now, key, true);
+            let has_ended = self.end_record(now, key, true);
+            assert!(has_ended, "a guest writes whole values");
             return self.acknowledge(now, id, partition, effects);
         }
         self.ask_replicas(partition, id, effects);
@@ -340,7 +341,8 @@ where
                     self.take_sets(key, &part.body);
                 }
                 if !commit || self.records.get(&key).is_some_and(|record| !record.body.is_empty()) {
-                    self.end_record(now, key, commit);
+                    let has_ended = self.end_record(now, key, commit);
+                    assert!(has_ended, "a guest writes whole values");
                 }
             }
         }

@@ -16,12 +16,13 @@ use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::body::{Body, Write};
 use crate::calls::ResultTracker;
 use crate::difference::claim;
 use crate::merge::Report;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
-use crate::occ::install;
+use crate::occ::{EVERY_WRITER, install};
 use crate::state::Meerkat;
 
 /// Records that a donor looks up at a time.
@@ -37,6 +38,9 @@ const COPY_DOUBLINGS_MAX: u32 = 2;
 pub(crate) type CallsCursor = (LeaseId, u64);
 
 const CALLS_BEGIN: CallsCursor = (LeaseId(0), 0);
+
+/// The number under which bases are asked for: no transaction has it.
+pub(crate) const BASES: u64 = 0;
 
 const VALUE: u8 = 1;
 const EXPIRY: u8 = 2;
@@ -55,6 +59,8 @@ pub(crate) struct Copying {
     after: Option<Vec<u8>>,
     done: bool,
     copied: u64,
+    /// The keys of which all of the value was asked for, and when.
+    bases_asked: BTreeMap<Vec<u8>, Instant>,
 }
 
 impl Copying {
@@ -72,6 +78,7 @@ impl Copying {
 
     /// An active member has nothing to copy.
     pub(crate) fn enter_epoch(&mut self, active: bool) {
+        self.bases_asked.clear();
         if active {
             self.copier.rest();
         }
@@ -271,10 +278,10 @@ where
             if !self.holds(self.partition_of(key)) {
                 continue;
             }
-            let value_len = content.map_or(0, |content| content.bytes.len());
-            let mut record = self.table.lock_key(key, value_len);
+            let write = content.map_or(Write::Delete, Write::Set);
+            let mut record = self.table.lock_key(key, write.len());
             claim(&mut record, self.life);
-            install(&mut record, meta.wts, content);
+            install(&mut record, meta.wts, None, write);
             let mut here = record.meta();
             if here.rts < meta.rts {
                 here.rts = meta.rts;
@@ -284,6 +291,60 @@ where
             self.copying.copied += 1;
         }
         Ok(last)
+    }
+
+    /// A transaction that has committed changes values that are not copied yet. It is not acknowledged,
+    /// so it is told again; until then a replica that votes is asked for all of the values, each once
+    /// in the time that a donor has for its answer.
+    pub(crate) fn ask_for_bases(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        body: Body<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        effects.probe("meerkat: a learner asks for a base");
+        let spin = self.rng.next_u64() as usize;
+        let Some(group) = self.group(partition) else { return };
+        let donor = Some(from).filter(|from| group.live.contains(*from));
+        let Some(donor) = donor.or_else(|| group.live.nth(spin % group.live.len().max(1))) else {
+            return;
+        };
+        let patience = self.config.message_loss_timeout * COPY_TIMEOUTS;
+        let mut keys = Vec::new();
+        for item in body.iter().filter(|item| matches!(item.write, Some(Write::Delta(_)))) {
+            let is_due = |asked: &Instant| *asked + patience <= now.monotonic;
+            if self.copying.bases_asked.get(item.key).is_none_or(is_due) {
+                self.copying.bases_asked.insert(item.key.into(), now.monotonic);
+                Writer(&mut keys).bytes(item.key);
+            }
+        }
+        if !keys.is_empty() {
+            let kind = Kind::Get { request: BASES, keys: &keys };
+            effects.send(donor, &Message { partition, kind });
+        }
+    }
+
+    /// VALUES that are bases: takes over what is newer than what is here. A tombstone is, too; a key
+    /// that is absent without one has nothing newer.
+    pub(crate) fn on_bases(&mut self, body: Body<'_>, effects: &mut impl Effects<Self>) {
+        if self.active {
+            return effects.ignored("meerkat: a base for a replica that has all data");
+        }
+        for item in body.iter() {
+            let (Some(version), Some(write)) = (item.base, item.write) else { continue };
+            let was_asked = self.copying.bases_asked.remove(item.key).is_some();
+            let is_deletion = write == Write::Delete;
+            if !was_asked || (is_deletion && version.writer == EVERY_WRITER) {
+                continue;
+            }
+            let mut record = self.table.lock_key(item.key, write.len());
+            if version > record.meta().wts {
+                claim(&mut record, self.life);
+                install(&mut record, version, None, write);
+            }
+        }
     }
 
     /// Goes on to what differs, to the next range, or to the calls of these partitions.
@@ -376,7 +437,8 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
         // Somebody has asked for a key that never was.
         return;
     }
-    let content = record.content();
+    let mut whole = Vec::new();
+    let content = record.whole(&mut whole);
     let expire_at = content.and_then(|content| content.expire_at);
     let mut writer = Writer(entries);
     let value = if content.is_some() { VALUE } else { 0 };

@@ -120,7 +120,7 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
-pub use body::{Answered, Body, Item};
+pub use body::{Answered, Body, Item, Write};
 pub use calls::ResultTracker;
 pub use quorate_machine::Request;
 
@@ -135,6 +135,7 @@ pub use records::Records;
 pub use state::{Config, Isolation, Meerkat};
 pub use txn_record::{RecordKey, TxnRecord};
 
+use replica::BASE_MISSING;
 use state::Phase;
 
 const NOT_STABLE: &str = "meerkat: called over what is not decided here";
@@ -151,7 +152,9 @@ where
 
     const PROBES: &'static [&'static str] = &[
         "meerkat: a call's attempt ends with its epoch",
+        BASE_MISSING,
         "meerkat: a guest's commit is named by another replica",
+        "meerkat: a learner asks for a base",
         "meerkat: a learner brings what it has not installed",
         "meerkat: a record of an earlier life goes",
         "meerkat: a record of an earlier life stays",

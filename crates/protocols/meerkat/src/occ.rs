@@ -4,10 +4,12 @@
 //! Each function takes one key's lock at a time, so there is no order of locks to keep. The same
 //! functions serve the rivals in `baselines`.
 
-use quorate_machine::{Content, Record, Table, WARM_TOGETHER, mutant};
+use alloc::vec::Vec;
+
+use quorate_machine::{Record, Table, WARM_TOGETHER, mutant};
 use quorate_types::{Timestamp, WriterId};
 
-use crate::body::{Body, Item};
+use crate::body::{Body, Item, Write};
 use crate::meta::{Meta, Registration};
 
 /// Why a replica can't let a transaction commit at its timestamp.
@@ -153,7 +155,7 @@ fn register<T: Table<Meta = Meta>>(
     id: Timestamp,
     item: &Item<'_>,
 ) -> Result<bool, Conflict> {
-    let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
+    let value_len = item.write.as_ref().map_or(0, Write::value_len);
     let mut record = table.lock_key(item.key, value_len);
     check(&record, id, item)?;
     let writes = item.write.is_some();
@@ -236,41 +238,62 @@ pub fn release<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'
 /// takes the transaction out of each key's list in the same critical section, so that a validator
 /// sees one or the other. Idempotent, and in any order: an older version never replaces a newer
 /// one (the Thomas write rule).
-pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
+///
+/// Whether all of it is in place. A delta whose base is not here yet leaves its key as it was, the
+/// registration included: the transaction is installed again when the base is.
+pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) -> bool {
+    let mut is_whole = true;
     for_each(table, body, |table, item| {
         if mutant!("meerkat_apply_in_two_steps") {
             unregister(table, id, item.key);
         }
-        let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
+        let value_len = item.write.as_ref().map_or(0, Write::value_len);
         let mut record = table.lock_key(item.key, value_len);
+        if let Some(write) = item.write
+            && !install(&mut record, id, item.base, write)
+        {
+            is_whole = false;
+            return;
+        }
         record.locked_state_mut().remove(id);
         let mut meta = record.meta();
         if item.base.is_some() && meta.rts < id && !mutant!("meerkat_rts_not_raised") {
             meta.rts = id;
             record.set_meta(meta);
         }
-        if let Some(content) = item.write {
-            install(&mut record, id, content);
-        }
     });
+    is_whole
 }
 
-/// Replaces a record's version, unless it is as new already.
+/// Replaces a record's version, unless it is as new already. Whether the record is as new now: what
+/// changes a version that is not here changes nothing.
 pub(crate) fn install(
     record: &mut impl Record<Meta = Meta>,
     version: Timestamp,
-    content: Option<Content<'_>>,
-) {
+    base: Option<Timestamp>,
+    write: Write<'_>,
+) -> bool {
     let mut meta = record.meta();
     if version <= meta.wts {
-        return;
+        return true;
+    }
+    match write {
+        Write::Set(content) => record.set_content(content),
+        Write::Delete => record.clear(),
+        Write::Delta(delta) => {
+            // Nothing lies between a version and what a committed transaction has built on it.
+            let is_here = base == Some(meta.wts) || mutant!("meerkat_delta_on_any_base");
+            let large = if is_here { record.large_mut() } else { None };
+            let Some(large) = large else { return mutant!("meerkat_delta_without_base_taken") };
+            if large.apply(delta.bytes, &mut Vec::new()).is_err() {
+                return false;
+            }
+            record.set_expiry(delta.expire_at);
+        }
     }
     meta.wts = version;
-    match content {
-        Some(content) => record.set_content(content),
-        None => record.clear(),
-    }
     record.set_meta(meta);
+    true
 }
 
 /// Confirms that every key still holds the version that a read-only transaction read, and that

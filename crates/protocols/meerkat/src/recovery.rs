@@ -12,6 +12,7 @@ use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
 use crate::refusals::NEVER_BEGAN;
+use crate::replica::BASE_MISSING;
 use crate::state::{Counter, Isolation, Meerkat};
 use crate::txn_record::{RecordKey, TxnRecord};
 
@@ -475,8 +476,8 @@ where
                 if record.body.is_empty() {
                     record.body = part.body;
                 }
-                if !commit || !record.body.is_empty() {
-                    self.end_record(now, key, commit);
+                if (!commit || !record.body.is_empty()) && !self.end_record(now, key, commit) {
+                    effects.probe(BASE_MISSING);
                 }
             }
         }

@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 use quorate_machine::{Command, LaneShared, Table};
 use quorate_types::{Duration, NodeId, Now, Timestamp, limits};
 
+use crate::body::{Body, Write};
 use crate::merge::{Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -40,6 +41,13 @@ where
         }
         if self.is_absurd(now, newest(&message.kind)) {
             return Some("meerkat: a timestamp years ahead of this node's clock; set the clocks");
+        }
+        if let Some((id, body)) = sets(&message.kind)
+            && id.writer.is_guest()
+            && body.iter().any(|item| matches!(item.write, Some(Write::Delta(_))))
+        {
+            // Each replica must be able to take what any other was told.
+            return Some("meerkat: a guest's delta");
         }
         match message.kind {
             Kind::Validate { id, participants, .. } => self
@@ -145,6 +153,17 @@ pub(crate) fn has_two_ends(reports: &BTreeMap<NodeId, Report>) -> bool {
     { records }.filter(|(key, _)| !key.writer.is_guest()).any(|(key, record)| {
         record.decision.is_some_and(|end| *ends.entry(*key).or_insert(end) != end)
     })
+}
+
+/// The transaction that a message tells the sets of, and the sets.
+fn sets<'a>(kind: &Kind<'a>) -> Option<(Timestamp, Body<'a>)> {
+    match *kind {
+        Kind::Validate { id, body, .. } => Some((id, body)),
+        Kind::Accept { id, body, .. }
+        | Kind::Decided { id, body, .. }
+        | Kind::Promise { id, body, .. } => Some((id, body?)),
+        _ => None,
+    }
 }
 
 /// The largest timestamp that a message names, besides those of the versions in it.

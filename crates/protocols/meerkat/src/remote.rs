@@ -8,8 +8,9 @@ use quorate_types::{NodeId, Now, Timestamp, limits, partition_of};
 use quorate_wire::{Reader, Writer};
 
 use crate::attempt::{Attempt, Part, Stage};
-use crate::body::{Body, BodyWriter, ITEM_BYTES, Item};
+use crate::body::{Body, BodyWriter, ITEM_BYTES, Item, Write};
 use crate::coordinator::FLOOR;
+use crate::join::BASES;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::state::Meerkat;
@@ -84,16 +85,17 @@ where
         let mut writer = BodyWriter::new(&mut items, None);
         let mut reader = Reader(keys);
         let (mut count, mut bytes) = (0, 0);
+        let mut whole = Vec::new();
         while let Ok(key) = reader.bytes() {
             let mut wts = Timestamp::ZERO;
             if let Some(record) = self.table.lock_existing(key) {
                 wts = record.meta().wts;
-                if let Some(content) = record.content() {
+                if let Some(content) = record.whole(&mut whole) {
                     bytes += content.bytes.len();
                     if is_full(key, &mut count, &mut bytes) {
                         break;
                     }
-                    let (base, write) = (Some(wts), Some(Some(content)));
+                    let (base, write) = (Some(wts), Some(Write::Set(content)));
                     writer.item(&Item { key, base, absent: false, write });
                     continue;
                 }
@@ -102,7 +104,7 @@ where
                 break;
             }
             let base = Some(absent_base(wts, floor));
-            writer.item(&Item { key, base, absent: true, write: Some(None) });
+            writer.item(&Item { key, base, absent: true, write: Some(Write::Delete) });
         }
         writer.finish();
         let clock = self.clock(now);
@@ -135,6 +137,9 @@ where
         if self.is_absurd(now, newest.version) {
             return effects.refused("meerkat: a version years ahead of this node's clock");
         }
+        if request == BASES {
+            return self.on_bases(body, effects);
+        }
         let fetching = |attempt: &&mut Attempt| attempt.stage == Stage::Fetching;
         let Some(attempt) = self.attempts.get_mut(&request).filter(fetching) else {
             return effects.ignored("meerkat: VALUES of a finished read");
@@ -155,9 +160,12 @@ where
         };
         op.aware |= all;
         for Item { key, base, write, .. } in body.iter() {
-            let value = write.flatten().map(|content: Content<'_>| {
-                (content.bytes.to_vec(), content.kind, content.expire_at)
-            });
+            let value = match write {
+                Some(Write::Set(Content { bytes, kind, expire_at })) => {
+                    Some((bytes.to_vec(), kind, expire_at))
+                }
+                _ => None,
+            };
             let base = base.unwrap_or(Timestamp::ZERO);
             op.fetched.insert(key.to_vec(), Fetched { base, value });
         }

@@ -7,7 +7,7 @@ use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
-use crate::body::Body;
+use crate::body::{Body, Write};
 use crate::coordinator::OLDEST;
 use crate::message::{Kind, Message, Notice};
 use crate::meta::Meta;
@@ -16,6 +16,8 @@ use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
 use crate::txn_record::{RecordKey, TxnRecord};
 
+/// What is decided here changes a version that has not come yet.
+pub(crate) const BASE_MISSING: &str = "meerkat: a commit whose base is not here";
 /// Ids that wait for company, at most.
 const ACKS_MAX: usize = 64;
 /// Bytes of an id on the wire.
@@ -206,12 +208,7 @@ where
             match body {
                 Some(body) => record.body.extend_from_slice(body.bytes()),
                 None => {
-                    if record.since == quorate_types::Instant::ZERO {
-                        // Nothing was known of it: without a record this would be asked again.
-                        record.since = now.monotonic;
-                        let view = record.view;
-                        self.suspect(now, key, view);
-                    }
+                    self.expect_end(now, key);
                     if !mutant!("meerkat_commit_without_sets") {
                         effects.probe("meerkat: payload pulled");
                         return self.reply(from, partition, Kind::Pull { id }, effects);
@@ -219,11 +216,26 @@ where
                 }
             }
         }
-        self.end_record(now, key, commit);
+        if !self.end_record(now, key, commit) {
+            // It is told again, and so is what brings the base.
+            self.expect_end(now, key);
+            return effects.probe(BASE_MISSING);
+        }
         self.acknowledge(now, id, partition, effects);
         // Each partition hears of a guest's end by itself: it may have told each of other ones.
         if !id.writer.is_guest() {
             self.end_elsewhere(now, id, commit, effects);
+        }
+    }
+
+    /// A transaction of which nothing was known before its end came: without a timer nobody would ask
+    /// about it again.
+    fn expect_end(&mut self, now: Now, key: RecordKey) {
+        let record = self.records.get_mut(&key).expect("its callers have the record");
+        if record.since == quorate_types::Instant::ZERO {
+            record.since = now.monotonic;
+            let view = record.view;
+            self.suspect(now, key, view);
         }
     }
 
@@ -243,8 +255,9 @@ where
         let records = self.records.of(id).filter(|(_, record)| open(record));
         let keys: Vec<RecordKey> = records.map(|(key, _)| key).collect();
         for key in keys {
-            self.end_record(now, key, commit);
-            self.acknowledge(now, id, key.partition, effects);
+            if self.end_record(now, key, commit) {
+                self.acknowledge(now, id, key.partition, effects);
+            }
         }
     }
 
@@ -259,8 +272,8 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         match body {
-            Some(body) if commit => {
-                self.install(key, body);
+            Some(body) if commit && !self.install(key, body) => {
+                return self.ask_for_bases(now, from, key.partition, body, effects);
             }
             None if commit => {
                 return self.reply(from, key.partition, Kind::Pull { id: key.id() }, effects);
@@ -270,35 +283,42 @@ where
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
-    /// Ends a transaction at this replica: installs or releases.
-    pub(crate) fn end_record(&mut self, now: Now, key: RecordKey, commit: bool) {
+    /// Ends a transaction at this replica: installs or releases. Whether it has ended: a commit does
+    /// not before the base of each of its deltas is here. It stays registered until then, as if it had
+    /// not been heard of, and the node that decided it says so again until this one acknowledges.
+    pub(crate) fn end_record(&mut self, now: Now, key: RecordKey, commit: bool) -> bool {
         let id = key.id();
         let record = self.records.get_mut(&key).expect("its callers have the record");
         if let Some(known) = record.decision {
             assert_eq!(known, commit, "transaction {id:?} was decided twice, and differently");
-            return;
+            return true;
         }
-        record.decision = Some(commit);
+        let registered = record.registered;
+        let body = core::mem::take(&mut record.body);
+        let installs = registered || !mutant!("meerkat_dissenter_applies_nothing");
+        if commit
+            && installs
+            && !body.is_empty()
+            && !self.install(key, Body::trusted(&body))
+            && !mutant!("meerkat_ends_without_base")
+        {
+            self.records.get_mut(&key).expect("it was just there").body = body;
+            return false;
+        }
         if commit {
             self.wake_parked(id);
         } else {
             self.scatter_parked(now, id);
-        }
-        let record = self.records.get_mut(&key).expect("its callers have the record");
-        let registered = core::mem::take(&mut record.registered);
-        let body = core::mem::take(&mut record.body);
-        if !body.is_empty() {
-            let items = Body::trusted(&body);
-            if commit && (registered || !mutant!("meerkat_dissenter_applies_nothing")) {
-                self.install(key, items);
-            } else if registered {
-                self.release_at(id, key.partition, items);
+            if registered && !body.is_empty() {
+                self.release_at(id, key.partition, Body::trusted(&body));
             }
         }
+        let record = self.records.get_mut(&key).expect("it was just there");
+        record.decision = Some(commit);
+        record.registered = false;
         // Later questions are answered with the decision. The sets of a committed transaction stay
         // until every replica has them: if the coordinator dies, the epoch change takes them from here.
         if commit && !mutant!("meerkat_sets_dropped_early") {
-            let record = self.records.get_mut(&key).expect("just changed");
             record.body = body;
             record.since = now.monotonic;
         } else {
@@ -310,22 +330,27 @@ where
             }
             self.drop_needless_takeover(id);
         }
+        true
     }
 
-    /// Installs a committed transaction, and the record of its call with it.
-    fn install(&mut self, key: RecordKey, body: Body<'_>) {
-        self.apply(key.id(), body);
+    /// Installs a committed transaction, and the record of its call with it. Whether all of it is in
+    /// place.
+    fn install(&mut self, key: RecordKey, body: Body<'_>) -> bool {
+        if !self.apply(key.id(), body) {
+            return false;
+        }
         if !mutant!("meerkat_effect_without_record") {
             self.complete_call(key.id(), key.partition, body);
         }
         self.add_tombstones(key.id(), body);
+        true
     }
 
     /// Remembers the keys that a transaction has deleted: their records can go once everything up to
     /// its timestamp is final everywhere. The sweep finds those that have no room here.
     pub(crate) fn add_tombstones(&mut self, id: Timestamp, body: Body<'_>) {
         for item in body.iter() {
-            let dies = item.write == Some(None);
+            let dies = item.write == Some(Write::Delete);
             if dies && self.tombstones.len() < quorate_types::limits::OPS_PENDING_MAX {
                 self.tombstones.push_back((id.version, item.key.into()));
             }

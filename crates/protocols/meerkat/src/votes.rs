@@ -314,7 +314,9 @@ where
         let partition = self.attempts[&id.version].parts[index].partition;
         let key = RecordKey::new(id, partition);
         if self.records.contains_key(&key) {
-            self.end_record(now, key, commit);
+            // What it read was here, or is since the epoch in which another replica was asked.
+            let has_ended = self.end_record(now, key, commit);
+            assert!(has_ended, "{id:?} changes what is not here");
         }
         let group = self.groups[usize::from(partition)];
         let part = &self.attempts[&id.version].parts[index];

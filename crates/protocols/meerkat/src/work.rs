@@ -5,10 +5,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace};
+use quorate_machine::{
+    Change, Collection, Content, Current, DetMap, Draft, Record, Table, ValueKind, Workspace,
+    may_be_large,
+};
 use quorate_types::{Timestamp, UnixMillis, hash_key, limits};
 
-use crate::body::{ITEM_BYTES, Item};
+use crate::body::{ITEM_BYTES, Item, Write};
 use crate::meta::Meta;
 use crate::occ::EVERY_WRITER;
 
@@ -18,12 +21,20 @@ const LINEAR_MAX: usize = 12;
 /// Bytes of the arena that stay allocated between runs.
 const ARENA_KEEP_BYTES: usize = limits::TXN_BYTES_MAX;
 
-/// A value in the arena.
+/// A value in the workspace.
 #[derive(Clone, Debug)]
 struct Stored {
-    bytes: Range<usize>,
+    place: Place,
     kind: ValueKind,
     expire_at: Option<UnixMillis>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// Its bytes in the arena.
+    Arena(Range<usize>),
+    /// The draft of its key: it is large.
+    Draft,
 }
 
 /// One key that was touched.
@@ -40,6 +51,8 @@ struct Touched {
     absent: bool,
     /// The version that a client sees: an absent key that has none shows none.
     shown: Timestamp,
+    /// What was read, if it is large, with what the transaction has changed in it.
+    draft: Option<Draft>,
     /// What was read.
     seen: Option<Stored>,
     /// What was written.
@@ -54,7 +67,9 @@ pub(crate) struct Work {
     /// Where the key of a hash that was touched last stands, once there are more than
     /// [`LINEAR_MAX`] keys.
     index: DetMap<u64, usize>,
-    /// Whether a value had no room in the arena.
+    /// Bytes of the deltas in the drafts.
+    delta_bytes: usize,
+    /// Whether a value had no room.
     full: bool,
     /// Keys of partitions without a replica here whose values are not known yet.
     pub(crate) missing: Vec<Vec<u8>>,
@@ -81,12 +96,15 @@ pub(crate) struct LocalRun<'a, T, L> {
     pub(crate) floor: u64,
     /// Whether this node has a replica of the key.
     pub(crate) is_local: L,
+    /// Whether what it does to a large value that another node's replica held travels as a delta.
+    pub(crate) sends_deltas: bool,
 }
 
 impl Work {
     pub(crate) fn clear(&mut self) {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
+        self.delta_bytes = 0;
         self.full = false;
         self.touched.clear();
         self.index.clear();
@@ -141,6 +159,7 @@ impl Work {
             base: None,
             absent: false,
             shown: Timestamp::ZERO,
+            draft: None,
             seen: None,
             written: None,
         });
@@ -167,12 +186,28 @@ impl Work {
         start..self.arena.len()
     }
 
-    fn content<'a>(&'a self, stored: &Stored) -> Content<'a> {
-        Content {
-            bytes: &self.arena[stored.bytes.clone()],
-            kind: stored.kind,
-            expire_at: stored.expire_at,
-        }
+    /// Puts a value into the arena.
+    fn store_value(
+        &mut self,
+        bytes: &[u8],
+        kind: ValueKind,
+        expire_at: Option<UnixMillis>,
+    ) -> Stored {
+        Stored { place: Place::Arena(self.store(bytes)), kind, expire_at }
+    }
+
+    fn write_of<'a>(&'a self, touched: &'a Touched) -> Option<Write<'a>> {
+        let Some(Stored { place, kind, expire_at }) = touched.written.as_ref()? else {
+            return Some(Write::Delete);
+        };
+        let content = |bytes| Content { bytes, kind: *kind, expire_at: *expire_at };
+        Some(match (place, &touched.draft) {
+            (Place::Arena(range), _) => Write::Set(content(&self.arena[range.clone()])),
+            (Place::Draft, draft) => {
+                let draft = draft.as_ref().expect("what is large is in its draft");
+                Write::Delta(content(draft.delta()))
+            }
+        })
     }
 
     /// The keys that were touched, and how many bytes they take.
@@ -181,14 +216,14 @@ impl Work {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.arena.len()
+        self.arena.len() + self.delta_bytes
     }
 
     /// Whether its keys and what it writes are more than one message carries, with what stands
     /// around each; or whether it has read more than a transaction may.
     pub(crate) fn is_too_large(&self) -> bool {
-        let written = |item: Item<'_>| item.write.flatten().map_or(0, |value| value.bytes.len());
-        let sent: usize = self.items().map(|item| item.key.len() + written(item)).sum();
+        let written = |item: &Item<'_>| item.write.as_ref().map_or(0, Write::len);
+        let sent: usize = self.items().map(|item| item.key.len() + written(&item)).sum();
         let fields = self.len().saturating_sub(1) * ITEM_BYTES;
         self.len() > limits::TXN_KEYS_MAX
             || sent + fields + self.answer.len() > limits::TXN_BYTES_MAX
@@ -221,10 +256,7 @@ impl Work {
             key: &self.arena[touched.key.clone()],
             base: touched.base,
             absent: touched.absent,
-            write: touched
-                .written
-                .as_ref()
-                .map(|written| written.as_ref().map(|stored| self.content(stored))),
+            write: self.write_of(touched),
         })
     }
 }
@@ -253,10 +285,15 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> LocalRun<'_, T, L> {
         if let Some(record) = self.table.lock_existing(key) {
             shown = record.meta().wts;
             base = absent_base(shown, self.floor);
-            if let Some(content) = record.content() {
+            if let Some(Content { bytes, kind, expire_at }) = record.content() {
                 base = shown;
-                let bytes = self.work.store(content.bytes);
-                seen = Some(Stored { bytes, kind: content.kind, expire_at: content.expire_at });
+                seen = Some(match record.large() {
+                    Some(large) => {
+                        self.work.touched[position].draft = Some(Draft::new(large.clone()));
+                        Stored { place: Place::Draft, kind, expire_at }
+                    }
+                    None => self.work.store_value(bytes, kind, expire_at),
+                });
             }
         }
         self.keep(position, base, shown, seen);
@@ -267,13 +304,40 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> LocalRun<'_, T, L> {
             self.work.missing.push(key.to_vec());
             return self.keep(position, Timestamp::ZERO, Timestamp::ZERO, None);
         };
-        let seen = fetched.value.map(|(bytes, kind, expire_at)| Stored {
-            bytes: self.work.store(&bytes),
-            kind,
-            expire_at,
+        let seen = fetched.value.map(|(bytes, kind, expire_at)| {
+            let is_large = self.sends_deltas
+                && bytes.len() > limits::PACKED_BYTES_MAX
+                && may_be_large(kind, &bytes);
+            match Collection::unpack(kind, &bytes).ok().filter(|_| is_large) {
+                Some(large) => {
+                    self.work.touched[position].draft = Some(Draft::new(large));
+                    Stored { place: Place::Draft, kind, expire_at }
+                }
+                None => self.work.store_value(&bytes, kind, expire_at),
+            }
         });
         let shown = if seen.is_some() { fetched.base } else { Timestamp::ZERO };
         self.keep(position, fetched.base, shown, seen);
+    }
+
+    /// Changes the large value that the transaction sees.
+    fn change_draft(
+        &mut self,
+        position: usize,
+        delta: &[u8],
+        expire_at: Option<UnixMillis>,
+    ) -> Stored {
+        let work = &mut *self.work;
+        let room = limits::TXN_READ_BYTES_MAX - work.arena.len().min(limits::TXN_READ_BYTES_MAX);
+        work.full |= work.delta_bytes + delta.len() > room;
+        let draft = work.touched[position].draft.as_mut();
+        let draft = draft.expect("who changes a large value has seen it");
+        let kind = draft.look().kind();
+        if !work.full {
+            draft.change(delta);
+            work.delta_bytes += delta.len();
+        }
+        Stored { place: Place::Draft, kind, expire_at }
     }
 
     fn keep(&mut self, position: usize, base: Timestamp, shown: Timestamp, seen: Option<Stored>) {
@@ -300,13 +364,21 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
         if self.work.touched[position].written.is_none() {
             self.load(position, key);
         }
-        let touched = &self.work.touched[position];
-        let stored = touched.written.as_ref().unwrap_or(&touched.seen);
-        Current {
-            content: stored.as_ref().map(|stored| self.work.content(stored)),
-            large: None,
-            timestamp: touched.shown,
-        }
+        let Work { arena, touched, .. } = &mut *self.work;
+        let Touched { draft, seen, written, shown, .. } = &mut touched[position];
+        let timestamp = *shown;
+        let Some(Stored { place, kind, expire_at }) = written.as_ref().unwrap_or(seen) else {
+            return Current { timestamp, ..Current::ABSENT };
+        };
+        let (bytes, large) = match place {
+            Place::Arena(range) => (&arena[range.clone()], None),
+            Place::Draft => {
+                let draft = draft.as_mut().expect("what is large is in its draft");
+                (&[][..], Some(draft.look()))
+            }
+        };
+        let content = Content { bytes, kind: *kind, expire_at: *expire_at };
+        Current { content: Some(content), large, timestamp }
     }
 
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
@@ -318,10 +390,12 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
         let written = match change {
             Change::Keep => return,
             Change::Set { bytes, kind, expire_at } => {
-                Some(Stored { bytes: self.work.store(&bytes), kind, expire_at })
+                Some(self.work.store_value(&bytes, kind, expire_at))
             }
             Change::Delete => None,
-            Change::Delta { .. } => unreachable!("values are packed here"),
+            Change::Delta { bytes, expire_at } => {
+                Some(self.change_draft(position, &bytes, expire_at))
+            }
             Change::Expire(expire_at) => {
                 if self.work.touched[position].written.is_none() {
                     self.load(position, key);
@@ -361,10 +435,14 @@ mod tests {
         Content { bytes, kind: ValueKind::String, expire_at: expire_at.map(UnixMillis) }
     }
 
+    fn install_value(table: &mut MapTable<Meta>, key: &[u8], at: Timestamp, value: Content<'_>) {
+        assert!(install(&mut table.lock_key(key, 0), at, None, Write::Set(value)));
+    }
+
     fn table() -> MapTable<Meta> {
         let mut table = MapTable::default();
-        install(&mut table.lock_key(b"a", 0), at(5), Some(content(b"one", None)));
-        install(&mut table.lock_key(b"old", 0), at(6), Some(content(b"x", Some(99))));
+        install_value(&mut table, b"a", at(5), content(b"one", None));
+        install_value(&mut table, b"old", at(6), content(b"x", Some(99)));
         table
     }
 
@@ -374,8 +452,14 @@ mod tests {
         act: impl FnOnce(&mut dyn FnMut(Step<'_>)),
     ) {
         work.clear();
-        let mut run =
-            LocalRun { table, work, now: UnixMillis(100), floor: 3, is_local: |_: &[u8]| true };
+        let mut run = LocalRun {
+            table,
+            work,
+            now: UnixMillis(100),
+            floor: 3,
+            is_local: |_: &[u8]| true,
+            sends_deltas: true,
+        };
         act(&mut |step| match step {
             Step::Read(key, expected) => {
                 assert_eq!(run.read(key).content.map(|content| content.bytes), expected);
@@ -402,7 +486,7 @@ mod tests {
         let items: Vec<Item<'_>> = work.items().collect();
         assert_eq!(items[0].base, None, "a blind write");
         assert_eq!(items[1].base, Some(at(5)));
-        assert_eq!(items[1].write, Some(None));
+        assert_eq!(items[1].write, Some(Write::Delete));
         assert!(!work.is_read_only());
     }
 
@@ -416,7 +500,7 @@ mod tests {
         let items: Vec<Item<'_>> = work.items().collect();
         assert_eq!(items[0].base, Some(Timestamp::new(3, EVERY_WRITER)));
         assert_eq!(items[0].write, None);
-        assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(None)));
+        assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(Write::Delete)));
     }
 
     #[test]
@@ -425,13 +509,20 @@ mod tests {
         let keys: Vec<Vec<u8>> = (0..40u8).map(|n| [b'k', n].to_vec()).collect();
         let mut table = table();
         for key in &keys {
-            install(&mut table.lock_key(key, 0), at(5), Some(content(&value, None)));
+            install_value(&mut table, key, at(5), content(&value, None));
         }
         for writes in [false, true] {
             let mut work = Work::default();
             let now = UnixMillis(100);
             let is_local = |_: &[u8]| true;
-            let mut run = LocalRun { table: &mut table, work: &mut work, now, floor: 3, is_local };
+            let mut run = LocalRun {
+                table: &mut table,
+                work: &mut work,
+                now,
+                floor: 3,
+                is_local,
+                sends_deltas: true,
+            };
             let mut held = 0;
             for key in &keys {
                 if writes {

@@ -2,7 +2,7 @@
 //! is checked, registered and taken back is the same for the first key and the last.
 
 use quorate_machine::{Content, Record as _, Table, ValueKind, WARM_TOGETHER};
-use quorate_meerkat::{Body, Item, Meta, occ};
+use quorate_meerkat::{Body, Item, Meta, Write, occ};
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{MemberNumber, Timestamp, WriterId};
 
@@ -19,7 +19,7 @@ fn keys() -> Vec<Vec<u8>> {
 /// A transaction over these keys that read them at `base`, and writes them if asked to.
 fn body(keys: &[Vec<u8>], base: Timestamp, writes: bool) -> Vec<u8> {
     let content = Content { bytes: b"value", kind: ValueKind::String, expire_at: None };
-    let item = |key: &Vec<u8>| (key.clone(), writes.then_some(Some(content)));
+    let item = |key: &Vec<u8>| (key.clone(), writes.then_some(content));
     let items: Vec<_> = keys.iter().map(item).collect();
     let items: Vec<Item<'_>> = items
         .iter()
@@ -27,7 +27,7 @@ fn body(keys: &[Vec<u8>], base: Timestamp, writes: bool) -> Vec<u8> {
             key,
             base: Some(base),
             absent: base == Timestamp::ZERO,
-            write: *write,
+            write: write.map(Write::Set),
         })
         .collect();
     Body::encode(&items)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use quorate_machine::{Content, Record as _, Table, ValueKind};
-use quorate_meerkat::{Body, Item, Meta, occ};
+use quorate_meerkat::{Body, Item, Meta, Write, occ};
 use quorate_storage::{SharedTable, Store};
 use quorate_sync::primitives::thread;
 use quorate_sync::schedules::{coin, explore};
@@ -69,7 +69,11 @@ impl Lane {
                 key: KEYS[key],
                 base: Some(base),
                 absent: false,
-                write: Some(Some(Content { bytes, kind: ValueKind::String, expire_at: None })),
+                write: Some(Write::Set(Content {
+                    bytes,
+                    kind: ValueKind::String,
+                    expire_at: None,
+                })),
             })
             .collect();
         let bytes = Body::encode(&items);
@@ -79,7 +83,7 @@ impl Lane {
             occ::release(&mut self.table, id, body);
             return None;
         }
-        occ::apply(&mut self.table, id, body);
+        assert!(occ::apply(&mut self.table, id, body));
         Some(Committed { id, keys, wrote })
     }
 
@@ -105,10 +109,11 @@ fn filled() -> Arc<Store<Meta>> {
     let mut table = store.shared_table(0);
     let value = EACH.to_le_bytes();
     let content = Content { bytes: &value, kind: ValueKind::String, expire_at: None };
-    let items = KEYS.map(|key| Item { key, base: None, absent: false, write: Some(Some(content)) });
+    let items =
+        KEYS.map(|key| Item { key, base: None, absent: false, write: Some(Write::Set(content)) });
     let bytes = Body::encode(&items);
     let first = Timestamp::new(1, WriterId::new(MemberNumber(1), 0));
-    occ::apply(&mut table, first, Body::check(&bytes).expect("just encoded"));
+    assert!(occ::apply(&mut table, first, Body::check(&bytes).expect("just encoded")));
     store
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use quorate_machine::{Content, Record as _, Table, ValueKind};
-use quorate_meerkat::{Body, Item, Meta, occ};
+use quorate_meerkat::{Body, Item, Meta, Write, occ};
 use quorate_storage::Store;
 use quorate_types::{MemberNumber, Timestamp, WriterId};
 
@@ -37,7 +37,7 @@ fn lane(store: &std::sync::Arc<Store<Meta>>, lane: u16, clock: &AtomicU64) -> u6
                 key,
                 base: Some(*base),
                 absent: false,
-                write: Some(Some(Content {
+                write: Some(Write::Set(Content {
                     bytes: value,
                     kind: ValueKind::String,
                     expire_at: None,
@@ -48,7 +48,7 @@ fn lane(store: &std::sync::Arc<Store<Meta>>, lane: u16, clock: &AtomicU64) -> u6
         let body = Body::check(&bytes).expect("just encoded");
         let id = Timestamp::new(clock.fetch_add(1, Ordering::Relaxed), writer);
         if occ::validate(&mut table, id, body, |_| 0).is_ok() {
-            occ::apply(&mut table, id, body);
+            assert!(occ::apply(&mut table, id, body));
             commits += 1;
         }
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use quorate_harness::{Outbox, Process, Subject};
 use quorate_machine::{Effects, MapTable, Outcome};
-use quorate_meerkat::{Answered, Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request};
+use quorate_meerkat::{
+    Answered, Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request, Write,
+};
 use quorate_rifl::LeaseId;
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Timestamp};
 use quorate_wire::Writer;
@@ -83,7 +85,11 @@ impl Ledger {
             .map(|item| Entry {
                 key: item.key.to_vec(),
                 base: item.base,
-                write: item.write.map(|content| content.map(|content| content.bytes.to_vec())),
+                write: item.write.map(|write| match write {
+                    Write::Set(content) => Some(content.bytes.to_vec()),
+                    Write::Delta(_) => unreachable!("values are packed in this model"),
+                    Write::Delete => None,
+                }),
             })
             .collect();
         let known = self.sets.entry(id).or_insert_with(|| entries.clone());

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use quorate_machine::{Content, MapTable, Record as _, Table, ValueKind};
 use quorate_meerkat::{
     Body, Conflict, Electorate, Groups, Item, Meta, Reason, RecordKey, Records, Report, TxnRecord,
-    merge, occ,
+    Write, merge, occ,
 };
 use quorate_types::{Epoch, MemberNumber, NodeId, NodeSet, Quorums, Timestamp, WriterId};
 use stateright::{Model, Property};
@@ -78,7 +78,7 @@ fn body(touches: &[Touch]) -> Vec<u8> {
             key: key.as_bytes(),
             base: base.map(id),
             absent: false,
-            write: writes.then_some(Some(content)),
+            write: writes.then_some(Write::Set(content)),
         })
         .collect();
     Body::encode(&items)

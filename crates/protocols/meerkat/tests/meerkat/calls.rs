@@ -3,7 +3,7 @@
 use quorate_machine::{CallError, Content, Outcome, Refusal, ValueKind};
 use quorate_meerkat::{
     Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, RecordKey, Records,
-    Report, TxnRecord, Vote, merge,
+    Report, TxnRecord, Vote, Write, merge,
 };
 use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _};
 use quorate_types::{
@@ -64,7 +64,7 @@ fn of_2(nanos: u64) -> Timestamp {
 /// The sets of a call that writes a key blindly.
 fn writes(call: Call, answer: &[u8]) -> Vec<u8> {
     let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
-    let item = Item { key: b"k", base: None, absent: false, write: Some(Some(content)) };
+    let item = Item { key: b"k", base: None, absent: false, write: Some(Write::Set(content)) };
     Body::encode_call(Some(Answered { call, answer }), &[item])
 }
 

@@ -1,6 +1,8 @@
 //! The sets of a transaction, as tests write and compare them.
 
-use quorate_meerkat::Body;
+use quorate_collections::{Delta, Step, packed};
+use quorate_machine::{Collection, Content, ValueKind};
+use quorate_meerkat::{Body, Write};
 use quorate_types::{Timestamp, WriterId};
 use quorate_wire::Writer;
 
@@ -17,13 +19,54 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("tests store text")
 }
 
-/// What a transaction does to each key.
+/// A value as text: that of a list is the text of its items.
+pub(crate) fn value_text(content: Content<'_>, large: Option<&Collection>) -> String {
+    let unpacked = || Collection::unpack(ValueKind::List, content.bytes).expect("a list");
+    match (content.kind, large) {
+        (ValueKind::List, Some(large)) => items_text(large, 0),
+        (ValueKind::List, None) => items_text(&unpacked(), 0),
+        _ => text(content.bytes),
+    }
+}
+
+/// The text of a list's items from this one on.
+fn items_text(list: &Collection, from: usize) -> String {
+    list.list().expect("a list").items_from(from).map(text).collect()
+}
+
+/// The packed list of one item.
+pub(crate) fn list_of(item: &str) -> Vec<u8> {
+    let mut list = packed::Builder::new(0, item.len());
+    list.item(item.as_bytes());
+    list.finish(1)
+}
+
+/// What a delta appends to a list, as text.
+fn appended(delta: &[u8]) -> String {
+    let length = delta.get(1..5).map_or(0, |at| u32::from_le_bytes(at.try_into().expect("four")));
+    let mut fill = Delta::new();
+    fill.insert(0, (0..length).map(|_| &b"?"[..]));
+    let mut list = Collection::unpack(ValueKind::List, &list_of("?")).expect("a list");
+    let cut = Step::Cut { at: 0, count: 1 };
+    let mut empty = Delta::new();
+    empty.push(cut);
+    for delta in [&empty.into_bytes()[..], &fill.into_bytes(), delta] {
+        list.apply(delta, &mut Vec::new()).expect("a delta of such a list");
+    }
+    items_text(&list, length as usize)
+}
+
+/// What a transaction does to each key. What it appends to a large list has a `+` before it.
 pub(crate) fn entries(body: Body<'_>) -> Vec<Entry> {
     body.iter()
         .map(|item| Entry {
             key: text(item.key),
             base: item.base,
-            write: item.write.map(|content| content.map(|content| text(content.bytes))),
+            write: item.write.map(|write| match write {
+                Write::Set(content) => Some(value_text(content, None)),
+                Write::Delta(delta) => Some(format!("+{}", appended(delta.bytes))),
+                Write::Delete => None,
+            }),
         })
         .collect()
 }

@@ -4,7 +4,7 @@ use quorate_machine::{Record as _, Table};
 use quorate_meerkat::{Config, Meta, Pending, RecordKey, TxnRecord, Vote};
 use quorate_types::{Incarnation, LaneId, NodeId, Timestamp, WriterId};
 
-use crate::entries::text;
+use crate::entries::{text, value_text};
 use crate::support::Cluster;
 
 impl Cluster {
@@ -25,7 +25,7 @@ impl Cluster {
         let table = self.machine(node).table_mut();
         let handle = table.find(key.as_bytes())?;
         let record = table.lock(handle);
-        Some(text(record.content()?.bytes))
+        Some(value_text(record.content()?, record.large()))
     }
 
     /// Whether there is a record, be it a tombstone.

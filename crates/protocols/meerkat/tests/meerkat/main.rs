@@ -6,6 +6,7 @@
 mod calls;
 mod changes;
 mod codec;
+mod deltas;
 mod difference;
 mod entries;
 mod guests;

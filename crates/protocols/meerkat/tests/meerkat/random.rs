@@ -17,7 +17,7 @@ use quorate_meerkat::{Config, Isolation};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
 
 use crate::sessions::Sessions;
-use crate::support::{Cluster, serializable};
+use crate::support::{Cluster, Replicas, serializable};
 use crate::txn::{Reply, Step, Txn};
 
 /// What a run does.
@@ -37,6 +37,8 @@ struct Plan {
     configure: fn(&mut Config),
     /// Whether a shadow that has caught up mostly stays one, while one view follows on another.
     lingers: bool,
+    /// From how many bytes on each node's collections are large; if any may be, values are lists.
+    large: Option<fn(u16) -> usize>,
     /// Whether clients have sessions, and try each call again until they know its answer.
     sessions: bool,
 }
@@ -51,6 +53,7 @@ const PLAN: Plan = Plan {
     skew: 40_000,
     configure: |_| {},
     lingers: false,
+    large: None,
     sessions: false,
 };
 
@@ -76,6 +79,8 @@ struct Run {
     disorder: Disorder,
     /// Nodes that have crashed and were not made active since.
     forgetful: BTreeSet<u16>,
+    /// What each committed transaction left in a key, once the replay is done.
+    written: BTreeMap<(Timestamp, String), Option<String>>,
     sessions: Sessions,
 }
 
@@ -85,7 +90,9 @@ impl Run {
         let base = rng.next_u64() >> 16;
         let ahead = |_| (rng.below(plan.skew.max(1)) * 1000) as i64;
         let seeds = |node| base + u64::from(node);
-        let mut cluster = Cluster::seeded(plan.nodes, ahead, seeds, plan.configure);
+        let mut replicas = Replicas::new(1, plan.configure);
+        replicas.packed_bytes_max = plan.large.unwrap_or(replicas.packed_bytes_max);
+        let mut cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
         let isolation = cluster.machine(1).isolation();
         Self {
             plan,
@@ -97,6 +104,7 @@ impl Run {
             answered: BTreeMap::new(),
             disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
             forgetful: BTreeSet::new(),
+            written: BTreeMap::new(),
             sessions: Sessions::default(),
         }
     }
@@ -120,6 +128,8 @@ impl Run {
             match self.rng.below(9) {
                 _ if reads_only => Step::Read(key),
                 0..=2 => Step::Read(key),
+                3..=5 if self.plan.large.is_some() => Step::Push(key, format!(",{name}")),
+                6..=7 if self.plan.large.is_some() => Step::Put(key, format!(",{name}")),
                 3..=5 => Step::Append(key, format!(",{name}")),
                 6..=7 => Step::Write(key, format!(",{name}")),
                 _ => Step::Del(key),
@@ -336,7 +346,9 @@ impl Run {
             });
             let steps = owners.get(&stamp).map(|tag| self.asked[tag].txn.0.iter());
             for step in steps.into_iter().flatten() {
-                let (Step::Read(key) | Step::Append(key, _)) = step else { continue };
+                let (Step::Read(key) | Step::Append(key, _) | Step::Push(key, _)) = step else {
+                    continue;
+                };
                 let seen = reply.as_mut().and_then(Iterator::next).expect("one answer per read");
                 let held = state.get(key).and_then(|(_, value)| value.as_ref());
                 let tag = owners[&stamp];
@@ -350,8 +362,14 @@ impl Run {
                     assert!(version <= base && base < stamp, "{stamp:?} read {key} at {base:?}");
                     assert!(value.is_none() || version == base, "{stamp:?}: {key} at {base:?}");
                 }
-                if let Some(value) = &entry.write {
-                    state.insert(entry.key.clone(), (stamp, value.clone()));
+                if let Some(write) = &entry.write {
+                    let held = state.get(&entry.key).and_then(|(_, value)| value.as_ref());
+                    let value = write.as_ref().map(|value| match value.strip_prefix('+') {
+                        Some(tail) => held.cloned().unwrap_or_default() + tail,
+                        None => value.clone(),
+                    });
+                    self.written.insert((stamp, entry.key.clone()), value.clone());
+                    state.insert(entry.key.clone(), (stamp, value));
                 }
             }
         }
@@ -391,7 +409,7 @@ impl Run {
             }
         }
         for (tag, asked) in &self.asked {
-            let names_itself = |step: &Step| matches!(step, Step::Append(..) | Step::Write(..));
+            let names_itself = |step: &Step| !matches!(step, Step::Read(_) | Step::Del(_));
             if matches!(self.answered.get(tag), Some((Outcome::Done(_), _)))
                 && asked.txn.0.iter().any(names_itself)
             {
@@ -451,7 +469,7 @@ impl Run {
             for step in &asked.txn.0 {
                 let bytes = Bytes::from(step.key().as_bytes());
                 let mut held = None;
-                if matches!(step, Step::Read(_) | Step::Append(..))
+                if matches!(step, Step::Read(_) | Step::Append(..) | Step::Push(..))
                     && let Some(reply) = &mut reply
                 {
                     let seen = reply.next().expect("one answer per read");
@@ -461,8 +479,10 @@ impl Run {
                     ops.push(TxnOp::Read { key: bytes.clone(), value, version });
                 }
                 let written = match step {
-                    Step::Append(_, tail) => Some(Some(held.unwrap_or_default() + tail)),
-                    Step::Write(_, value) => Some(Some(value.clone())),
+                    Step::Append(_, tail) | Step::Push(_, tail) => {
+                        Some(Some(held.unwrap_or_default() + tail))
+                    }
+                    Step::Write(_, value) | Step::Put(_, value) => Some(Some(value.clone())),
                     Step::Del(_) => Some(None),
                     Step::Read(_) | Step::Unless(_) => None,
                 };
@@ -485,7 +505,8 @@ impl Run {
         for (id, _) in ends.filter(|(id, commit)| **commit && !stamps.contains(id)) {
             let sets = self.cluster.subject.ledger.sets_of(*id);
             let writes = sets.filter_map(|entry| {
-                let value = entry.write.as_ref()?.as_ref();
+                entry.write.as_ref()?;
+                let value = self.written[&(*id, entry.key.clone())].as_ref();
                 let value = value.map(|value| Bytes::from(value.as_bytes()));
                 Some(TxnOp::Write { key: Bytes::from(entry.key.as_bytes()), value })
             });
@@ -535,8 +556,8 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
         }
         return;
     }
-    run.check_effects();
     run.check_replay();
+    run.check_effects();
     run.check_end();
     if run.isolation == Isolation::Strict {
         run.check_real_time();
@@ -624,6 +645,34 @@ fn who_joins_during_many_views_lacks_nothing() {
     let probes = sweep(300, plan);
     assert!(probes.contains_key("meerkat: a learner brings what it has not installed"));
     sweep(100, Plan { nodes: 5, keys: 4, configure: three_partitions, ..plan });
+}
+
+/// What is large at one node may be packed at another.
+fn disagreeing(node: u16) -> usize {
+    [0, usize::MAX, 12, 0, 30][usize::from(node - 1) % 5]
+}
+
+#[test]
+fn changes_of_large_values_are_serializable() {
+    let plan = Plan { large: Some(|_| 0), ..PLAN };
+    let mut probes = sweep(200, plan);
+    let serializable = Plan { configure: serializable, skew: 5_000_000, ..plan };
+    probes.extend(sweep(200, Plan { large: Some(disagreeing), trouble: 30, ..serializable }));
+    probes.extend(sweep(100, Plan { nodes: 5, keys: 3, lost: 300, repeated: 300, ..plan }));
+    let partitions = Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan };
+    probes.extend(sweep(200, Plan { large: Some(disagreeing), ..partitions }));
+    let views = Plan {
+        steps: 1_500,
+        lost: 30,
+        trouble: 15,
+        lingers: true,
+        configure: two_partitions_of_all,
+        ..serializable
+    };
+    probes.extend(sweep(150, views));
+    for name in ["meerkat: a commit whose base is not here", "meerkat: a learner asks for a base"] {
+        assert!(probes.contains_key(name), "never: {name}");
+    }
 }
 
 #[test]

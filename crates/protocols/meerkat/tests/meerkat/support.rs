@@ -53,6 +53,8 @@ impl Ledger {
 /// Replicas, and what is known of their transactions.
 pub(crate) struct Replicas {
     pub(crate) configure: fn(&mut Config),
+    /// From how many bytes on each node's collections are large.
+    pub(crate) packed_bytes_max: fn(u16) -> usize,
     pub(crate) lanes: u16,
     pub(crate) ledger: Ledger,
     /// Attempts in order of appearance, for traces.
@@ -61,7 +63,8 @@ pub(crate) struct Replicas {
 
 impl Replicas {
     pub(crate) fn new(lanes: u16, configure: fn(&mut Config)) -> Self {
-        Self { configure, lanes, ledger: Ledger::default(), names: Vec::new() }
+        let packed_bytes_max = |_| usize::MAX;
+        Self { configure, packed_bytes_max, lanes, ledger: Ledger::default(), names: Vec::new() }
     }
 
     fn note_sent(&mut self, packet: &Packet, lies: bool) {
@@ -108,7 +111,7 @@ impl Subject for Replicas {
         let mut config = Config::new(node, incarnation, lane, self.lanes, seed);
         config.message_loss_timeout = MLT;
         (self.configure)(&mut config);
-        Meerkat::new(config, MapTable::default())
+        Meerkat::new(config, MapTable::new((self.packed_bytes_max)(node.0)))
     }
 
     fn epoch(machine: &Node, _told: Epoch) -> Epoch {
@@ -190,14 +193,29 @@ impl Cluster {
         Self::seeded(count, |_| 0, u64::from, configure)
     }
 
+    /// Nodes whose collections are large from so many bytes on, under serializable isolation.
+    pub(crate) fn large(count: u16, packed_bytes_max: fn(u16) -> usize) -> Self {
+        let replicas = Replicas { packed_bytes_max, ..Replicas::new(1, serializable) };
+        Self::of(replicas, count, |_| 0, u64::from)
+    }
+
     /// Clocks that are ahead by so many nanoseconds, and machines with these seeds.
     pub(crate) fn seeded(
         count: u16,
-        mut ahead: impl FnMut(u16) -> i64,
+        ahead: impl FnMut(u16) -> i64,
         seed: impl Fn(u16) -> u64,
         configure: fn(&mut Config),
     ) -> Self {
-        let mut cluster = Self(quorate_harness::Cluster::new(Replicas::new(1, configure)));
+        Self::of(Replicas::new(1, configure), count, ahead, seed)
+    }
+
+    pub(crate) fn of(
+        replicas: Replicas,
+        count: u16,
+        mut ahead: impl FnMut(u16) -> i64,
+        seed: impl Fn(u16) -> u64,
+    ) -> Self {
+        let mut cluster = Self(quorate_harness::Cluster::new(replicas));
         (1..=count).for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
         cluster.found();
         cluster.deliver_all();

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use quorate_machine::{Change, Command, ValueKind, Verdict, Workspace};
+use quorate_collections::Delta;
+use quorate_machine::{Change, Collection, Command, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Reader, Writer};
+
+use crate::entries::{list_of, value_text};
 
 /// What a transaction does, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +18,10 @@ pub(crate) enum Step {
     /// Reads the value and writes it with a tail: a read-modify-write.
     Append(String, String),
     Del(String),
+    /// Writes a list of one item.
+    Put(String, String),
+    /// As `Append`, of a list and an item.
+    Push(String, String),
     /// Ends the transaction without a change if the key holds a value.
     Unless(String),
 }
@@ -25,6 +32,8 @@ impl Step {
         | Self::Write(key, _)
         | Self::Append(key, _)
         | Self::Del(key)
+        | Self::Put(key, _)
+        | Self::Push(key, _)
         | Self::Unless(key)) = self;
         key
     }
@@ -55,6 +64,8 @@ pub(crate) fn txn(text: &str) -> Txn {
         ("write", rest) => Step::Write(pair(rest).0, pair(rest).1),
         ("append", rest) => Step::Append(pair(rest).0, pair(rest).1),
         ("del", key) => Step::Del(key.to_owned()),
+        ("put", rest) => Step::Put(pair(rest).0, pair(rest).1),
+        ("push", rest) => Step::Push(pair(rest).0, pair(rest).1),
         ("unless", key) => Step::Unless(key.to_owned()),
         (other, _) => panic!("unknown verb {other:?}"),
     };
@@ -70,6 +81,8 @@ impl fmt::Display for Txn {
                 Step::Write(key, value) => write!(f, "write={key}:{value}")?,
                 Step::Append(key, tail) => write!(f, "append={key}:{tail}")?,
                 Step::Del(key) => write!(f, "del={key}")?,
+                Step::Put(key, item) => write!(f, "put={key}:{item}")?,
+                Step::Push(key, item) => write!(f, "push={key}:{item}")?,
                 Step::Unless(key) => write!(f, "unless={key}")?,
             }
         }
@@ -79,7 +92,7 @@ impl fmt::Display for Txn {
 
 fn look(workspace: &mut impl Workspace, key: &str) -> Seen {
     let current = workspace.read(key.as_bytes());
-    let value = current.content.map(|content| text(content.bytes));
+    let value = current.content.map(|content| value_text(content, current.large));
     Seen { key: key.to_owned(), version: current.timestamp, value }
 }
 
@@ -91,6 +104,30 @@ fn set(workspace: &mut impl Workspace, key: &str, value: String) {
     let bytes = Cow::Owned(value.into_bytes());
     let change = Change::Set { bytes, kind: ValueKind::String, expire_at: None };
     workspace.write(key.as_bytes(), change);
+}
+
+fn put(workspace: &mut impl Workspace, key: &str, list: Vec<u8>) {
+    let change = Change::Set { bytes: list.into(), kind: ValueKind::List, expire_at: None };
+    workspace.write(key.as_bytes(), change);
+}
+
+/// Appends to a list, which changes a large one in place.
+fn push(workspace: &mut impl Workspace, key: &str, item: &str) {
+    let current = workspace.read(key.as_bytes());
+    let Some(content) = current.content else { return put(workspace, key, list_of(item)) };
+    let mut delta = Delta::new();
+    if let Some(large) = current.large {
+        delta.insert(large.len(), [item.as_bytes()].into_iter());
+        let bytes = delta.into_bytes().into();
+        workspace.write(key.as_bytes(), Change::Delta { bytes, expire_at: None });
+        return;
+    }
+    let mut list = Collection::unpack(ValueKind::List, content.bytes).expect("a list");
+    delta.insert(list.len(), [item.as_bytes()].into_iter());
+    list.apply(&delta.into_bytes(), &mut Vec::new()).expect("a delta of this list");
+    let mut whole = Vec::new();
+    list.pack(&mut whole);
+    put(workspace, key, whole);
 }
 
 impl Command for Txn {
@@ -108,6 +145,11 @@ impl Command for Txn {
                     let whole = seen.value.clone().unwrap_or_default() + tail;
                     set(workspace, key, whole);
                     reply.push(seen);
+                }
+                Step::Put(key, item) => put(workspace, key, list_of(item)),
+                Step::Push(key, item) => {
+                    reply.push(look(workspace, key));
+                    push(workspace, key, item);
                 }
                 Step::Del(key) => workspace.write(key.as_bytes(), Change::Delete),
                 Step::Unless(key) => {

@@ -4,7 +4,7 @@
 use quorate_hermes::{Chunk, Cursor, Message as Hermes, Options as HermesOptions, Reads};
 use quorate_machine::Outcome;
 use quorate_meerkat::{
-    Body, Comparison, Isolation, Item, Kind as Says, Message, Options as MeerkatOptions,
+    Body, Comparison, Isolation, Item, Kind as Says, Message, Options as MeerkatOptions, Write,
 };
 use quorate_node::EngineConfig;
 use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
@@ -505,15 +505,18 @@ impl Liar<'_> {
             kind: quorate_machine::ValueKind::String,
             expire_at: None,
         };
-        let write = [None, Some(None), Some(Some(content)), Some(Some(content))];
+        let delta = quorate_machine::Content { kind: quorate_machine::ValueKind::List, ..content };
+        let writes =
+            [None, Some(Write::Delete), Some(Write::Set(content)), Some(Write::Delta(delta))];
         let items: Vec<Item<'_>> = KEYS
             .iter()
             .enumerate()
             .filter(|(index, _)| shape >> index & 1 != 0)
             .map(|(index, key)| {
-                let write = write[(usize::from(shape >> 2) + index) % 4];
-                let reads = write.is_none() || shape & 0x40 != 0;
-                Item { key, base: reads.then_some(base), absent: reads, write }
+                let write = writes[(usize::from(shape >> 2) + index) % 4];
+                let changes = matches!(write, Some(Write::Delta(_)));
+                let reads = write.is_none() || changes || shape & 0x40 != 0;
+                Item { key, base: reads.then_some(base), absent: reads && !changes, write }
             })
             .collect();
         Body::encode(&items)
