@@ -212,7 +212,6 @@ _CLASSES = {
     "ClusterDownError": "CLUSTERDOWN",
     "OutOfMemoryError": "OOM",
     "ExecAbortError": "EXECABORT",
-    "NoScriptError": "NOSCRIPT",
 }
 _HINTS = {
     "TRYAGAIN": Hint.PAUSE,
@@ -474,12 +473,11 @@ class Caller:
             else:
                 call.give_up(last)
         elif word not in _HINTS:
-            says_nothing = word in ("OOM", "NOSCRIPT") or str(last).startswith(_REFUSALS)
+            says_nothing = word == "OOM" or str(last).startswith(_REFUSALS)
             if not (call.in_doubt and says_nothing):
                 call.settle(last)
                 return Hint.GO_ON, None
-            # Another node may know the script.
-            return Hint.OTHER_NODE if word == "NOSCRIPT" else Hint.PAUSE, last
+            return Hint.PAUSE, last
         return _HINTS.get(word, Hint.GO_ON), last
 
     def _expired(self, session: Session, calls: Sequence[Call], why: Exception) -> None:

@@ -18,9 +18,8 @@ _WITH_SOURCE = {"EVALSHA": "EVAL", "EVALSHA_RO": "EVAL_RO"}
 class Scripts:
     """The sources of the scripts that a client has loaded.
 
-    A node that has just started knows no script, and a call that is tried again there would be answered
-    NOSCRIPT, although an earlier try may have had its effect. So EVALSHA of a script that was loaded
-    through this client is sent as EVAL: every node can run it, and has the record of its first try.
+    A node that has just started knows no script. So EVALSHA of a script that was loaded through this
+    client is sent as EVAL, which every node can run.
     """
 
     def __init__(self) -> None:

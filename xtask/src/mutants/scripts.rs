@@ -40,6 +40,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "resp_unknown_script_unasked",
+        home: "resp",
+        guard: "A session's call by a digest is looked up where its script is not known",
+        checks: &[Tests("resp", "an_unknown_script_of_a_session")],
+        in_gate: true,
+    },
+    Mutant {
         name: "scripts_kill_unseen",
         home: "scripts",
         guard: "A script that is told to stop does",

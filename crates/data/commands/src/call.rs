@@ -17,6 +17,7 @@ use crate::owned_args::mix;
 use crate::refused::refusal;
 use crate::resolve::arity_error;
 use crate::room::Room;
+use crate::script::SCRIPT_DIGEST_BYTES;
 use crate::spec::{
     AccessRule, ConnectionCommand, KeySpec, Keyed, KeysBegin, KeysFind, KeysFunction, Run,
     ServerCommand, Spec, Split, flag,
@@ -488,6 +489,13 @@ impl OwnedCall {
         let digest = mix(digest, self.args.borrow().len() as u64);
         // A subcommand has its index in the upper byte.
         let names = 1 + usize::from(self.spec.id > u16::from(u8::MAX));
+        let call = self.call();
+        if call.names_script() {
+            // The node of another try may not know the source.
+            let script = call.args.get(1);
+            let script = &script[..script.len().min(SCRIPT_DIGEST_BYTES)];
+            return call.with_argument(1, script).args.digest(names, digest);
+        }
         self.args.digest(names, digest)
     }
 

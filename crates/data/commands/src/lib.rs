@@ -147,7 +147,7 @@ pub use owned_args::OwnedArgs;
 pub use reply::{DEPTH_MAX as REPLY_DEPTH_MAX, Reply};
 pub use resolve::{REDIS_COMMANDS, arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
-pub use script::{LIBRARIES_KEY, ScriptFunction, install_scripts};
+pub use script::{LIBRARIES_KEY, SCRIPT_DIGEST_BYTES, ScriptFunction, install_scripts};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
     Keys, KeysBegin, KeysFind, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,

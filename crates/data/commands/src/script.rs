@@ -21,6 +21,9 @@ pub type ScriptFunction =
 /// deletes it.
 pub const LIBRARIES_KEY: &[u8] = b"\0quorate: libraries of functions";
 
+/// Length of a script's digest as clients write it: forty hexadecimal digits.
+pub const SCRIPT_DIGEST_BYTES: usize = 40;
+
 static FUNCTION: OnceRef<'static, ScriptFunction> = OnceRef::new();
 
 /// Says what runs scripts from now on, in the whole process. The first one to say so decides.
@@ -37,6 +40,22 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn is_script(self) -> bool {
         matches!(self.spec.run, Run::Key(Keyed::Script))
+    }
+
+    /// Whether it names its script by a digest. A node puts the source behind the digest, if it knows
+    /// it: then the script means the same wherever it runs.
+    #[inline]
+    pub fn names_script(self) -> bool {
+        self.is_script() && self.spec.name.starts_with("evalsha")
+    }
+
+    /// The source of a script: what follows the digest of one that is named by it.
+    pub fn script_source(self) -> &'a [u8] {
+        let given = self.args.get(1);
+        if !self.names_script() {
+            return given;
+        }
+        given.get(SCRIPT_DIGEST_BYTES..).unwrap_or_default()
     }
 
     /// Runs a script.

@@ -3,13 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use quorate_commands::SCRIPT_DIGEST_BYTES;
 use quorate_types::hash_key;
 use sha1_smol::Sha1;
 
 use crate::limits;
-
-/// Length of a digest as clients write it: forty hexadecimal digits.
-pub const DIGEST_BYTES: usize = 40;
 
 /// The digest of a script, in lower case.
 pub(crate) fn digest_of(source: &[u8]) -> String {
@@ -65,7 +63,7 @@ impl Cache {
 
     /// The script with this digest, in whatever case.
     pub fn get(&self, digest: &[u8]) -> Option<Arc<[u8]>> {
-        if digest.len() != DIGEST_BYTES {
+        if digest.len() != SCRIPT_DIGEST_BYTES {
             return None;
         }
         let digest = std::str::from_utf8(digest).ok()?;

@@ -59,12 +59,12 @@ mod shebang;
 mod strings;
 mod vm;
 
-use quorate_commands::{Args, Reply, ScriptFunction, Spec, install_scripts, parse_integer};
+use quorate_commands::{Args, Call, Reply, ScriptFunction, Spec, install_scripts, parse_integer};
 use quorate_machine::{Verdict, Workspace};
 use quorate_types::UnixMillis;
 
 pub use budget::kill;
-pub use cache::{Cache, DIGEST_BYTES};
+pub use cache::Cache;
 pub use redis::allow_debug;
 pub use shebang::{changes_nothing, runs_without_memory};
 pub use vm::check;
@@ -91,8 +91,9 @@ fn run(
     if !spec.name.starts_with("eval") {
         return functions::run(spec, args, now, workspace);
     }
-    let source = args.get(1);
-    if spec.name.starts_with("evalsha") && source.is_empty() {
+    let call = Call::new(spec, args);
+    let source = call.script_source();
+    if call.names_script() && source.is_empty() {
         return Verdict::Commit(NOSCRIPT);
     }
     let keys = match count_of_keys(args, NOT_AN_INTEGER) {

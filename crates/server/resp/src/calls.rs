@@ -311,7 +311,7 @@ impl<B: Backend> Context<'_, B> {
         }
         let sourced = if call.is_script() { self.sourced(&call) } else { None };
         let call = sourced.as_ref().map_or(call, OwnedCall::call);
-        if let Some(reply) = self.refuse_script(&call) {
+        if let Some(reply) = self.refuse_script(&call, true) {
             return self.reply(spec, &reply);
         }
         self.core.stats.called(spec);

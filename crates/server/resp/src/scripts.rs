@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{Args, Call, OwnedCall, Reply, ServerCommand};
+use quorate_commands::{Args, Call, OwnedCall, Reply, SCRIPT_DIGEST_BYTES, ServerCommand};
+use quorate_machine::mutant;
 use quorate_scripts::{NOSCRIPT, runs_without_memory};
 use quorate_types::{Now, Publication, Topic};
 
@@ -41,7 +42,7 @@ impl<B: Backend> Context<'_, B> {
         let sourced = self.sourced(call);
         let call = sourced.as_ref().map_or(*call, OwnedCall::call);
         if !self.connection.transaction.is_open()
-            && let Some(reply) = self.refuse_script(&call)
+            && let Some(reply) = self.refuse_script(&call, self.connection.numbering.is_some())
         {
             self.reply(call.spec, &reply);
             return Flow::Next;
@@ -49,33 +50,44 @@ impl<B: Backend> Context<'_, B> {
         self.accept(&call)
     }
 
-    /// `EVALSHA` with the source in place of its digest, and with nothing there if this node doesn't know
-    /// it. The source of `EVAL` is remembered.
+    /// `EVALSHA` with the source behind its digest, if this node knows it. The source of `EVAL` is
+    /// remembered.
     pub(crate) fn sourced(&mut self, call: &Call<'_>) -> Option<OwnedCall> {
         if !call.spec.name.starts_with("eval") {
             return None;
         }
         let scripts = &self.core.shared.scripts;
         let given = call.args.get(1);
-        if !call.spec.name.starts_with("evalsha") {
+        if !call.names_script() {
             scripts.add(given);
             return None;
         }
-        Some(match scripts.get(given) {
+        if given.len() != SCRIPT_DIGEST_BYTES {
+            return Some(call.with_argument(1, b""));
+        }
+        let mut script = given.to_ascii_lowercase();
+        match scripts.get(given) {
             // An empty script has no source that would tell it from an unknown one.
-            Some(source) if source.is_empty() => call.with_argument(1, b" "),
-            Some(source) => call.with_argument(1, &source),
-            None => call.with_argument(1, b""),
-        })
+            Some(source) if source.is_empty() => script.push(b' '),
+            Some(source) => script.extend_from_slice(&source),
+            None => {}
+        }
+        Some(call.with_argument(1, &script))
     }
 
-    /// Why a script doesn't run now.
-    pub(crate) fn refuse_script(&self, call: &Call<'_>) -> Option<Reply<'static>> {
+    /// Why a script doesn't run now. What a session calls has a record, which says what became of an
+    /// earlier try: that counts, whether this node knows the script or not.
+    pub(crate) fn refuse_script(
+        &self,
+        call: &Call<'_>,
+        is_numbered: bool,
+    ) -> Option<Reply<'static>> {
         if !call.is_script() {
             return None;
         }
-        let source = call.args.get(1);
-        if source.is_empty() && call.spec.name.starts_with("evalsha") {
+        let source = call.script_source();
+        let has_record = is_numbered && call.updates() && !mutant!("resp_unknown_script_unasked");
+        if source.is_empty() && call.names_script() && !has_record {
             return Some(NOSCRIPT);
         }
         let may_run = match call.spec.name {

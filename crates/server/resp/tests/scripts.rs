@@ -34,6 +34,35 @@ fn a_digest_stands_for_a_script_that_was_run_or_loaded() {
     assert_eq!(harness.talk(id, "SCRIPT LOAD \"return if\""), compile);
 }
 
+/// A try that is repeated at a node which doesn't know the script is answered from its record.
+#[test]
+fn an_unknown_script_of_a_session_is_answered_after_its_record() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "SESSION OPEN");
+    let load = "SCRIPT LOAD \"return redis.call('incr', KEYS[1])\"";
+    let loaded = harness.talk(id, load);
+    let digest = loaded.lines().nth(1).expect("a digest").to_owned();
+    assert_eq!(harness.talk(id, &format!("SESSION CALL 0 0 EVALSHA {digest} 1 a")), ":1\r\n");
+    harness.talk(id, "SCRIPT FLUSH");
+    let upper = digest.to_ascii_uppercase();
+    assert_eq!(harness.talk(id, &format!("SESSION CALL 0 0 EVALSHA {upper} 1 a")), ":1\r\n");
+    let second = format!("SESSION CALL 1 0 EVALSHA {digest} 1 a");
+    assert_eq!(harness.talk(id, &second), NOSCRIPT);
+    assert_eq!(harness.talk(id, load), loaded);
+    assert_eq!(harness.talk(id, &second), NOSCRIPT, "that was its answer");
+    let other = format!("SESSION CALL 0 0 EVALSHA {DIGEST} 1 a");
+    assert!(harness.talk(id, &other).starts_with("-DIFFERENT"), "a number has one script");
+    assert_eq!(harness.talk(id, &format!("SESSION CALL 2 0 EVALSHA {digest} 1 a")), ":2\r\n");
+    let block = format!("MULTI\r\nEVALSHA {digest} 1 a\r\nSESSION CALL 3 0 EXEC");
+    let done = "+OK\r\n+QUEUED\r\n*1\r\n:3\r\n";
+    assert_eq!(harness.talk(id, &block), done);
+    harness.talk(id, "SCRIPT FLUSH");
+    assert_eq!(harness.talk(id, &block), done, "and so has a block");
+    let odd = format!("SESSION CALL 4 0 EVALSHA {digest}return1 0");
+    assert_eq!(harness.talk(id, &odd), NOSCRIPT, "what is no digest names no script");
+}
+
 #[test]
 fn a_script_that_another_node_loaded_is_known() {
     let mut harness = harness();
