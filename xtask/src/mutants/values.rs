@@ -6,6 +6,27 @@ use super::table::SWEEP;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "hermes_nothing_combined",
+        home: "hermes",
+        guard: "ops that wait for one key share an update",
+        checks: &[Tests("hermes", "combining::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_combined_forgotten",
+        home: "hermes",
+        guard: "all ops of an update that was superseded run again",
+        checks: &[Tests("hermes", "combining::"), Tests("hermes", "random::")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_combined_changes_unwatched",
+        home: "hermes",
+        guard: "a watch sees what ran before it in the same update",
+        checks: &[Tests("hermes", "combining::")],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_delta_on_any_base",
         home: "hermes",
         guard: "a delta is applied to the version that it was made for",

@@ -98,9 +98,9 @@ impl<T: Tail> Layout for ByHash<T> {
         let (least, middle) = (members[0].0, members[half].0);
         let later = || members.iter().map(|(place, _)| *place).find(|place| *place > least);
         let bound = if middle > least { middle } else { later()? };
-        let part = |from: &[(u64, &[u8])]| Leaf {
-            items: from.iter().flat_map(|(_, item)| *item).copied().collect(),
-            count: from.len(),
+        let part = |from: &[(u64, &[u8])]| {
+            let items = from.iter().flat_map(|(_, item)| *item).copied().collect();
+            Leaf::new(items, from.len())
         };
         let (left, right) = members.split_at(members.partition_point(|(place, _)| *place < bound));
         let (left, right) = (part(left), part(right));

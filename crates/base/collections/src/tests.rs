@@ -320,3 +320,29 @@ fn memory_follows_what_is_there() {
     collection.apply(&take.into_bytes(), &mut Vec::new()).expect("it is a delta");
     assert_eq!(collection.memory(), least);
 }
+
+/// Queues and logs grow at an end.
+#[test]
+fn what_grows_at_an_end_fills_its_leaves() {
+    for at_end in [true, false] {
+        let mut list = Collection::unpack(ValueKind::List, &Builder::new(0, 0).finish(0))
+            .expect("an empty list");
+        for number in 0..10_000 {
+            let mut delta = Delta::new();
+            delta.insert(if at_end { number } else { 0 }, [&[b'v'; 32][..]].into_iter());
+            list.apply(&delta.into_bytes(), &mut Vec::new()).expect("a delta of a list");
+        }
+        let leaves = list.list().expect("a list").leaves().count();
+        assert!(leaves < 10_000 / 30, "{leaves} leaves of 31 items each");
+    }
+    let mut set = Collection::unpack(ValueKind::SortedSet, &Builder::new(0, 0).finish(0))
+        .expect("an empty set");
+    for number in 0..10_000 {
+        let mut delta = Delta::new();
+        let member = format!("member {number:08}");
+        delta.push(Step::Score(Entry { score: f64::from(number), member: member.as_bytes() }));
+        set.apply(&delta.into_bytes(), &mut Vec::new()).expect("a delta of a sorted set");
+    }
+    let leaves = set.sorted_set().expect("a sorted set").leaves().count();
+    assert!(leaves < 10_000 / 35, "{leaves} leaves of 42 members each");
+}

@@ -39,18 +39,28 @@ pub(crate) trait Layout: Clone + 'static {
     fn bound(items: &[u8]) -> Self::Bound;
 
     /// Moves about half of a leaf's items out of it, to those behind the bound that it gives. `None` if
-    /// they can't be separated.
+    /// they can't be separated. Where the leaf has grown at an end, it will grow on: then all items stay
+    /// together that may.
     fn divide(leaf: &mut Leaf) -> Option<(Self::Bound, Leaf)> {
+        let bytes = leaf.items.len();
+        let (first, last) = (leaf.put_at == 0, leaf.put_to() == bytes);
         let (mut at, mut left) = (0, 0);
         while left + 1 < leaf.count {
             let length = Self::item_len(&leaf.items[at..])?;
-            if left > 0 && at + length > leaf.items.len() / 2 {
+            let is_over = match (first, last) {
+                (true, false) => at + LEAF_BYTES_MAX >= bytes,
+                (false, true) => at + length > LEAF_BYTES_MAX,
+                _ => at + length > bytes / 2,
+            };
+            if left > 0 && is_over {
                 break;
             }
             at += length;
             left += 1;
         }
-        let right = Leaf { items: leaf.items.split_off(at), count: leaf.count - left };
+        let items = leaf.items.split_off(at);
+        let right = Leaf::new(items, leaf.count - left);
+        leaf.items.shrink_to(at.next_multiple_of(ROOM));
         leaf.count = left;
         Some((Self::bound(&right.items), right))
     }
@@ -94,9 +104,21 @@ impl<L: Layout, F: FnMut(&L::Bound) -> bool> Seek<L> for By<F> {
 pub(crate) struct Leaf {
     pub(crate) items: Vec<u8>,
     pub(crate) count: usize,
+    /// Where bytes were put last, and how many.
+    put_at: usize,
+    put_len: usize,
 }
 
 impl Leaf {
+    /// A leaf of these items.
+    pub(crate) fn new(items: Vec<u8>, count: usize) -> Self {
+        Self { items, count, put_at: 0, put_len: 0 }
+    }
+
+    fn put_to(&self) -> usize {
+        self.put_at + self.put_len
+    }
+
     /// Puts an item, which consists of these stretches, at a place between two.
     pub(crate) fn insert(&mut self, at: usize, item: &[&[u8]]) {
         self.put(at, item);
@@ -110,6 +132,7 @@ impl Leaf {
         if self.items.capacity() < old + new {
             self.items.reserve_exact((old + new).next_multiple_of(ROOM) - old);
         }
+        (self.put_at, self.put_len) = (at, new);
         self.items.resize(old + new, 0);
         self.items.copy_within(at..old, at + new);
         let mut to = at;

@@ -66,6 +66,11 @@ impl<M: Meta> MapTable<M> {
         }
     }
 
+    /// The value of a key, if it is large. For checks.
+    pub fn large(&self, key: &[u8]) -> Option<&Collection> {
+        self.records.get(self.by_key.get(key)?)?.large()
+    }
+
     /// What every record holds, in order of insertion: key, words, locked state, value. For checks.
     pub fn entries(
         &self,
@@ -73,6 +78,15 @@ impl<M: Meta> MapTable<M> {
         self.records
             .values()
             .map(|record| (&record.key[..], record.meta, &record.locked_state, record.content()))
+    }
+}
+
+impl<M: Meta> MapRecord<M> {
+    fn large(&self) -> Option<&Collection> {
+        match &self.value {
+            Some((Value::Large(collection), _)) => Some(collection),
+            _ => None,
+        }
     }
 }
 
@@ -111,10 +125,7 @@ impl<M: Meta> Record for &mut MapRecord<M> {
     }
 
     fn large(&self) -> Option<&Collection> {
-        match &self.value {
-            Some((Value::Large(collection), _)) => Some(collection),
-            _ => None,
-        }
+        MapRecord::large(self)
     }
 
     fn large_mut(&mut self) -> Option<&mut Collection> {

@@ -64,6 +64,20 @@ impl<'a> OneKey<'a> {
         self.value_changed || self.expiry_changed
     }
 
+    /// The bytes that the sum of the changes has so far.
+    pub fn change_bytes(&self) -> usize {
+        match &self.value {
+            Some(Value::Packed(bytes, _)) if self.value_changed => bytes.len(),
+            Some(Value::Large(draft)) => draft.delta().len(),
+            _ => 0,
+        }
+    }
+
+    /// From now on the key shows this version: it was changed, for whoever watches it.
+    pub fn set_timestamp(&mut self, timestamp: Timestamp) {
+        self.timestamp = timestamp;
+    }
+
     /// The sum of the changes.
     pub fn finish(self) -> Change<'a> {
         match (self.value, self.value_changed, self.expiry_changed) {

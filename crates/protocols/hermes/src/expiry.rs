@@ -4,6 +4,8 @@
 //! owns, as read-modify-writes without a client: an update that races with one wins. One that is
 //! Invalid, perhaps because its VAL was lost, is replayed first.
 
+use alloc::vec::Vec;
+
 use quorate_machine::{Change, Command, Effects, Record, Scan, Table, mutant};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
@@ -76,7 +78,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 expired += 1;
                 self.counters.expired += 1;
                 effects.expired(self.table.lock(handle).key());
-                let run = UpdateContext { rmw: true, answer: None, completion: None };
+                let run = UpdateContext {
+                    rmw: true,
+                    answer: None,
+                    combined: Vec::new(),
+                    completion: None,
+                };
                 self.update(now, handle, &Change::Delete, run, effects);
             } else if state == State::Invalid && !mutant!("hermes_lost_expired_value_stays") {
                 effects.probe("hermes: expired value without VAL replayed");

@@ -99,6 +99,7 @@ extern crate alloc;
 
 mod calls;
 mod collector;
+mod combining;
 mod contention;
 mod deltas;
 mod difference;
@@ -149,6 +150,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: floor round begins",
         "hermes: floor round starts over",
         "hermes: op finished by another's replay",
+        "hermes: ops combined",
         "hermes: read-modify-write superseded",
         "hermes: replay superseded",
         "hermes: replay while the coordinator lives",
@@ -375,9 +377,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Some(op) = self.ops.get_mut(slot).filter(|op| op.resend_at == at) else { return };
         if now.monotonic.since(op.started) >= self.config.op_timeout {
             // The update goes on, but its client learns now that nobody can say how it ends.
-            if let Some((tag, _)) = op.answer.take() {
-                self.answer(tag, Outcome::Unknown, effects);
-            }
+            let (answer, combined) = (op.answer.take(), core::mem::take(&mut op.combined));
+            self.answer_unknown(answer, combined, effects);
         }
         // A large value may simply still be on its way. Sent again it would only stand in its own
         // way, and in that of everything behind it.

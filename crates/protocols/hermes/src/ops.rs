@@ -1,6 +1,7 @@
 //! An op on its way: who waits for it, what it takes to run it again, and what an update carries.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use quorate_machine::{Access, Command};
 use quorate_rifl::{AnswerBytes, Call, Permit};
@@ -38,6 +39,17 @@ pub(crate) struct Pending<H, O: Command> {
     pub(crate) answer: Option<(Tag, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
     pub(crate) again: Option<RetryState<O>>,
+    /// Ops that ran behind that one, and end with it (`combining.rs`).
+    pub(crate) combined: Vec<Combined<O>>,
+}
+
+/// An op that shares the update of another one.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Combined<O: Command> {
+    pub(crate) tag: Tag,
+    pub(crate) reply: O::Reply,
+    /// What to run again if the update is superseded.
+    pub(crate) run: RetryState<O>,
 }
 
 /// What it takes to run a superseded read-modify-write again.
@@ -85,6 +97,8 @@ pub(crate) struct UpdateContext<O: Command> {
     pub(crate) rmw: bool,
     /// Who is told, and what, once it is committed.
     pub(crate) answer: Option<(Tag, O::Reply)>,
+    /// Who else is told.
+    pub(crate) combined: Vec<Combined<O>>,
     /// The call that it is an attempt at, and the answer, encoded.
     pub(crate) completion: Option<(Permit, AnswerBytes)>,
 }

@@ -3,7 +3,7 @@
 //! A key that is not Valid, or that has ops waiting already, queues what comes. On every Valid
 //! transition all reads are served first (pitfall H5), except those behind an update of their own
 //! origin, so that a client's pipelined commands on one key take effect in order; then one update
-//! starts. A queue also runs its key's message loss timer: a key that looks the same for too long
+//! starts, which the others mostly share (`combining.rs`). A queue also runs its key's message loss timer: a key that looks the same for too long
 //! has lost its VAL or its coordinator, and is replayed.
 
 use alloc::collections::BTreeSet;
@@ -92,7 +92,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 }
                 break;
             };
-            self.run(now, handle, waiter, effects);
+            self.run_combined(now, handle, waiter, effects);
             if !self.is_valid(handle) {
                 break;
             }
@@ -160,7 +160,37 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         None
     }
 
-    fn run(
+    /// The further updates of the queue that may share one: due, of this access, no calls, in the
+    /// order of each origin, and in their order.
+    pub(crate) fn take_alike(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        access: Access,
+        most: usize,
+    ) -> Vec<Waiter<O>> {
+        let mut alike = Vec::new();
+        let Some(queue) = self.queues.get_mut(&handle) else { return alike };
+        if queue.waiters.len() == queue.reads {
+            return alike;
+        }
+        let mut earlier: BTreeSet<u64> = BTreeSet::new();
+        for waiter in core::mem::take(&mut queue.waiters) {
+            let RetryState { op, origin, permit, .. } = &waiter.run;
+            let is_due = waiter.not_before <= now.monotonic && alike.len() < most;
+            let is_alike = op.access() == access && permit.is_none();
+            if is_due && is_alike && !earlier.contains(origin) {
+                alike.push(waiter);
+            } else {
+                earlier.insert(*origin);
+                queue.waiters.push_back(waiter);
+            }
+        }
+        self.waiting -= alike.len();
+        alike
+    }
+
+    pub(crate) fn run(
         &mut self,
         now: Now,
         handle: T::Handle,

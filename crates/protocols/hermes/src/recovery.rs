@@ -99,9 +99,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let pending: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
         for slot in pending {
             let op = self.ops.remove(slot).expect("listed a moment ago");
-            if let Some((tag, _)) = op.answer {
-                self.answer(tag, Outcome::Unknown, effects);
-            }
+            self.answer_unknown(op.answer, op.combined, effects);
         }
         let mut queues: Vec<_> = core::mem::take(&mut self.queues).into_values().collect();
         queues.sort_unstable_by_key(|queue| queue.number);
@@ -171,6 +169,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             sent_at: now.monotonic,
             answer: None,
             again: None,
+            combined: Vec::new(),
         });
         record.set_meta(Meta { state: State::Replay, op: slot, ..meta });
         let tentative =

@@ -101,7 +101,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !matches!(change, Change::Set { .. }) {
             return false;
         }
-        let run = UpdateContext { rmw: false, answer: Some((tag, reply)), completion: None };
+        let answer = Some((tag, reply));
+        let run = UpdateContext { rmw: false, answer, combined: Vec::new(), completion: None };
         self.update_if(now, handle, &change, run, Unless::Busy, effects).is_some()
     }
 
@@ -188,7 +189,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
             let rmw = access != Access::Write
                 || (completion.is_some() && !mutant!("hermes_call_as_write"));
-            let run = UpdateContext { rmw, answer: Some((tag, reply)), completion };
+            let answer = Some((tag, reply));
+            let run = UpdateContext { rmw, answer, combined: Vec::new(), completion };
             let slot = self.update(now, handle, &change, run, effects);
             if rmw && let Some(pending) = self.ops.get_mut(slot) {
                 let OpContext { origin, number: attempts, give_up_at, permit, .. } = attempt;
@@ -236,7 +238,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        UpdateContext { rmw, answer, completion }: UpdateContext<O>,
+        UpdateContext { rmw, answer, combined, completion }: UpdateContext<O>,
         unless: Unless,
         effects: &mut impl Effects<Self>,
     ) -> Option<Slot> {
@@ -291,6 +293,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             sent_at: now.monotonic,
             answer,
             again: None,
+            combined,
         });
         let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
         let state = State::Write;
@@ -450,21 +453,21 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let op = self.ops.remove(meta.op).expect("state Write has its op");
         if inv.base_version() >= op.timestamp.version && !mutant!("hermes_replayed_rmw_retried") {
             effects.probe("hermes: replayed read-modify-write answered as done");
-            if let Some((tag, reply)) = op.answer {
-                self.answer(tag, Outcome::Done(reply), effects);
-            }
+            self.answer_done(op.answer, op.combined, effects);
             return;
         }
         effects.probe("hermes: read-modify-write superseded");
         self.counters.rmw_aborts += 1;
         self.note_conflict(now, op.handle);
-        let tag = op.answer.map(|(tag, _)| tag);
-        if let (Some(tag), Some(again)) = (tag, op.again) {
-            let attempts = again.attempts + 1;
-            let backoff = self.backoff(attempts);
-            let run = RetryState { attempts, ..again };
-            let waiter = Waiter { tag, run, not_before: now.monotonic + backoff };
-            self.requeue(now, op.handle, waiter);
+        let first = op.answer.map(|(tag, _)| tag).zip(op.again);
+        let combined = op.combined.into_iter().map(|op| (op.tag, op.run));
+        let combined = combined.filter(|_| !mutant!("hermes_combined_forgotten"));
+        let again: Vec<_> = first.into_iter().chain(combined).collect();
+        let Some(attempts) = again.iter().map(|(_, run)| run.attempts + 1).max() else { return };
+        let not_before = now.monotonic + self.backoff(attempts);
+        for (tag, again) in again.into_iter().rev() {
+            let run = RetryState { attempts: again.attempts + 1, ..again };
+            self.requeue(now, op.handle, Waiter { tag, run, not_before });
         }
     }
 
@@ -578,9 +581,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return;
         }
         let op = self.ops.remove(slot).expect("it was there a moment ago");
-        if let Some((tag, reply)) = op.answer {
-            self.answer(tag, Outcome::Done(reply), effects);
-        }
+        self.answer_done(op.answer, op.combined, effects);
         let mut record = self.table.lock(op.handle);
         let mut meta = record.meta();
         assert_eq!(meta.op, slot, "a record names the op that is pending for it");
@@ -639,10 +640,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 effects.probe("hermes: op finished by another's replay");
             }
             let op = self.ops.remove(meta.op).expect("a record names an op that is pending");
-            if let Some((tag, reply)) = op.answer
-                && !mutant!("hermes_finished_by_another_unanswered")
-            {
-                self.answer(tag, Outcome::Done(reply), effects);
+            if !mutant!("hermes_finished_by_another_unanswered") {
+                self.answer_done(op.answer, op.combined, effects);
             }
         }
         self.became_valid(now, handle, effects);

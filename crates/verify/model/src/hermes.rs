@@ -5,12 +5,13 @@ use std::hash::{Hash, Hasher};
 
 use quorate_harness::{Outbox, Process, Subject};
 use quorate_hermes::{Config, Hermes, Message, Meta, Request};
-use quorate_machine::{Content, Effects, Machine as _, MapTable, Outcome};
-use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
+use quorate_machine::{Effects, Machine as _, MapTable, Outcome};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Role, Timestamp};
 use quorate_wire::Writer;
 
 use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
+use crate::lists;
 use crate::register::Op;
 use crate::scope::{Scope, active};
 use crate::served::{self, Asked, Fate, Served, Serves};
@@ -43,16 +44,15 @@ impl Serves for Inner {
 #[derive(Clone, Debug)]
 pub(crate) struct Register {
     pub(crate) calls: Vec<Asked<Op>>,
+    /// The nodes that keep every collection large.
+    pub(crate) large: NodeSet,
 }
 
 /// The metadata and content of the machine's record.
-fn held(machine: &Inner) -> Option<(Meta, Option<Content<'_>>)> {
-    let mut entries = machine.table().entries();
-    entries.next().map(|(_, meta, (), content)| (meta, content))
-}
-
-fn value(content: Option<Content<'_>>) -> String {
-    content.map(|content| String::from_utf8_lossy(content.bytes).into_owned()).unwrap_or_default()
+fn held(machine: &Inner) -> Option<(Meta, String)> {
+    let (key, meta, (), content) = machine.table().entries().next()?;
+    let text = |content| lists::held(machine.table(), key, content);
+    Some((meta, content.map(text).unwrap_or_default()))
 }
 
 impl Register {
@@ -68,7 +68,7 @@ impl Register {
             }
             let read = match held(&machine.0) {
                 None => Some(String::new()),
-                Some((meta, content)) => meta.is_readable().then(|| value(content)),
+                Some((meta, value)) => meta.is_readable().then_some(value),
             };
             if let Some(read) = read.filter(|read| seen.iter().all(|(_, known)| known != read)) {
                 seen.push((node, read));
@@ -105,14 +105,13 @@ impl Register {
     fn check_timestamps(&self, world: &World<Self>) -> Result<(), String> {
         let mut known: BTreeMap<Timestamp, (NodeId, String)> = BTreeMap::new();
         for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
-            let Some((meta, content)) = held(&machine.0) else { continue };
+            let Some((meta, value)) = held(&machine.0) else { continue };
             let (other, theirs) =
-                known.entry(meta.timestamp).or_insert_with(|| (node, value(content)));
-            if *theirs != value(content) {
+                known.entry(meta.timestamp).or_insert_with(|| (node, value.clone()));
+            if *theirs != value {
                 return Err(format!(
-                    "{other} and {node} hold two values at {:?}: {theirs:?}, {:?}",
-                    meta.timestamp,
-                    value(content)
+                    "{other} and {node} hold two values at {:?}: {theirs:?}, {value:?}",
+                    meta.timestamp
                 ));
             }
         }
@@ -127,7 +126,8 @@ impl Subject for Register {
         let mut config = Config::new(process.node, process.incarnation, process.seed);
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
-        Served(Hermes::new(config, MapTable::default()))
+        let packed_bytes_max = if self.large.contains(process.node) { 0 } else { usize::MAX };
+        Served(Hermes::new(config, MapTable::new(packed_bytes_max)))
     }
 
     fn begin_life(
@@ -223,10 +223,10 @@ impl Engine for Register {
         let mut copies = active(world).map(|(node, machine)| (node, held(&machine.0)));
         let Some((first, copy)) = copies.next() else { return Ok(()) };
         for (node, other) in copies {
-            let show = |copy: Option<(Meta, Option<Content<'_>>)>| {
-                copy.map(|(meta, content)| (meta.timestamp, value(content)))
+            let show = |copy: &Option<(Meta, String)>| {
+                copy.as_ref().map(|(meta, value)| (meta.timestamp, value.clone()))
             };
-            if show(copy) != show(other) {
+            if show(&copy) != show(&other) {
                 return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));
             }
         }

@@ -27,6 +27,7 @@ pub mod engine;
 pub mod explore;
 mod hermes;
 pub mod history;
+mod lists;
 mod meerkat;
 mod membership;
 mod paxos;

@@ -10,11 +10,12 @@ use quorate_meerkat::{
     Answered, Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request, Write,
 };
 use quorate_rifl::LeaseId;
-use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Timestamp};
 use quorate_wire::Writer;
 
 use crate::engine::Engine;
 use crate::history::{Answer, Store};
+use crate::lists;
 use crate::scope::{Scope, active};
 use crate::served::{self, Asked, Fate, Served, Serves};
 use crate::txn::Txn;
@@ -50,6 +51,8 @@ pub(crate) struct Transactions {
     pub(crate) isolation: Isolation,
     pub(crate) message_loss_timeout: Duration,
     pub(crate) recovery_timeout: Duration,
+    /// The nodes that keep every collection large.
+    pub(crate) large: NodeSet,
     pub(crate) calls: Vec<Asked<Txn>>,
 }
 
@@ -58,7 +61,16 @@ pub(crate) struct Transactions {
 struct Entry {
     key: Vec<u8>,
     base: Option<Timestamp>,
-    write: Option<Option<Vec<u8>>>,
+    write: Option<Written>,
+}
+
+/// What a transaction leaves in a key, as text.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Written {
+    Value(String),
+    /// What was there with this behind it.
+    Appended(String),
+    Nothing,
 }
 
 /// A session's call.
@@ -86,9 +98,9 @@ impl Ledger {
                 key: item.key.to_vec(),
                 base: item.base,
                 write: item.write.map(|write| match write {
-                    Write::Set(content) => Some(content.bytes.to_vec()),
-                    Write::Delta(_) => unreachable!("values are packed in this model"),
-                    Write::Delete => None,
+                    Write::Set(content) => Written::Value(lists::text(content, None)),
+                    Write::Delta(delta) => Written::Appended(lists::appended(delta.bytes)),
+                    Write::Delete => Written::Nothing,
                 }),
             })
             .collect();
@@ -145,15 +157,20 @@ impl Ledger {
     }
 
     /// Versions and values after every committed transaction, in the order of timestamps.
-    fn replay(&self) -> BTreeMap<&[u8], (Timestamp, &[u8])> {
-        let mut store = BTreeMap::new();
+    fn replay(&self) -> BTreeMap<&[u8], (Timestamp, String)> {
+        let mut store: BTreeMap<&[u8], (Timestamp, String)> = BTreeMap::new();
         for (id, entries) in self.committed() {
             for entry in entries {
                 match &entry.write {
-                    Some(Some(value)) => {
-                        store.insert(&entry.key[..], (id, &value[..]));
+                    Some(Written::Value(value)) => {
+                        store.insert(&entry.key[..], (id, value.clone()));
                     }
-                    Some(None) => {
+                    Some(Written::Appended(tail)) => {
+                        let (at, value) = store.entry(&entry.key[..]).or_default();
+                        *at = id;
+                        value.push_str(tail);
+                    }
+                    Some(Written::Nothing) => {
                         store.remove(&entry.key[..]);
                     }
                     None => {}
@@ -209,7 +226,8 @@ impl Subject for Transactions {
         config.message_loss_timeout = self.message_loss_timeout;
         config.recovery_timeout = self.recovery_timeout;
         config.op_timeout = Duration::from_secs(3600);
-        Served(Meerkat::new(config, MapTable::default()))
+        let packed_bytes_max = if self.large.contains(node) { 0 } else { usize::MAX };
+        Served(Meerkat::new(config, MapTable::new(packed_bytes_max)))
     }
 
     fn begin_life(
@@ -358,7 +376,8 @@ impl Engine for Transactions {
                 }
                 // Each replica forgets a deletion in its own time.
                 if let Some(content) = content {
-                    held.insert(key, (meta.wts, content.bytes));
+                    let value = lists::held(machine.table(), key, content);
+                    held.insert(key, (meta.wts, value));
                 }
             }
             if held != expected {

@@ -7,6 +7,7 @@ use quorate_machine::{Access, Change, Command, Current, ValueKind};
 use quorate_types::UnixMillis;
 
 use crate::history::Store;
+use crate::lists;
 
 /// An op on the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,6 +18,10 @@ pub(crate) enum Op {
     Set(u8),
     /// Appends to it, and answers its old value: a read-modify-write.
     Append(u8),
+    /// As `Set`, a list of one item.
+    Put(u8),
+    /// As `Append`, an item to a list.
+    Push(u8),
 }
 
 /// The key of every op.
@@ -28,6 +33,8 @@ impl fmt::Display for Op {
             Self::Get => write!(f, "get {KEY}"),
             Self::Set(value) => write!(f, "set {KEY}={}", char::from(value)),
             Self::Append(tail) => write!(f, "append {KEY}+{}", char::from(tail)),
+            Self::Put(item) => write!(f, "put {KEY}={}", char::from(item)),
+            Self::Push(item) => write!(f, "push {KEY}+{}", char::from(item)),
         }
     }
 }
@@ -38,11 +45,11 @@ impl Op {
         let value = store.entry(KEY.to_owned()).or_default();
         match self {
             Self::Get => value.clone(),
-            Self::Set(new) => {
+            Self::Set(new) | Self::Put(new) => {
                 *value = char::from(new).to_string();
                 String::new()
             }
-            Self::Append(tail) => {
+            Self::Append(tail) | Self::Push(tail) => {
                 let before = value.clone();
                 value.push(char::from(tail));
                 before
@@ -70,14 +77,17 @@ impl Command for Op {
     fn access(&self) -> Access {
         match self {
             Self::Get => Access::Read,
-            Self::Set(_) => Access::Write,
-            Self::Append(_) => Access::Update,
+            Self::Set(_) | Self::Put(_) => Access::Write,
+            Self::Append(_) | Self::Push(_) => Access::Update,
         }
     }
 
     fn apply<'a>(&'a self, _now: UnixMillis, current: Current<'a>) -> (String, Change<'a>) {
-        let held = current.content.map(|content| text(content.bytes)).unwrap_or_default();
+        let text = |content| lists::text(content, current.large);
+        let held = current.content.map(text).unwrap_or_default();
         match *self {
+            Self::Put(item) => (String::new(), lists::put(&[item])),
+            Self::Push(item) => (held, lists::push(current, &[item])),
             Self::Get => (held, Change::Keep),
             Self::Set(value) => (String::new(), string(vec![value])),
             Self::Append(tail) => {
@@ -97,6 +107,8 @@ impl Command for Op {
             Self::Get => out.push(0),
             Self::Set(value) => out.extend([1, value]),
             Self::Append(tail) => out.extend([2, tail]),
+            Self::Put(item) => out.extend([3, item]),
+            Self::Push(item) => out.extend([4, item]),
         }
     }
 
@@ -105,6 +117,8 @@ impl Command for Op {
             [0] => Some(Self::Get),
             [1, value] => Some(Self::Set(value)),
             [2, tail] => Some(Self::Append(tail)),
+            [3, item] => Some(Self::Put(item)),
+            [4, item] => Some(Self::Push(item)),
             _ => None,
         }
     }

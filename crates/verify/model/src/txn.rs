@@ -7,6 +7,7 @@ use quorate_machine::{Change, Command, ValueKind, Verdict, Workspace};
 use quorate_types::UnixMillis;
 
 use crate::history::Store;
+use crate::lists;
 
 /// A transaction's step on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,9 +22,13 @@ pub(crate) enum Step {
     Claim(&'static str, &'static str),
     /// Deletes it without reading.
     Delete(&'static str),
+    /// As `Write`, a list of one item.
+    Put(&'static str, &'static str),
+    /// As `Append`, an item to a list.
+    Push(&'static str, &'static str),
 }
 
-use Step::{Append, Claim, Delete, Read, Write};
+use Step::{Append, Claim, Delete, Push, Put, Read, Write};
 
 /// A transaction. Its answer is the values it read, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,6 +44,8 @@ impl fmt::Display for Txn {
                 Append(key, tail) => write!(f, "append {key}+{tail}")?,
                 Claim(key, value) => write!(f, "claim {key}={value}")?,
                 Delete(key) => write!(f, "delete {key}")?,
+                Put(key, item) => write!(f, "put {key}={item}")?,
+                Push(key, item) => write!(f, "push {key}+{item}")?,
             }
         }
         Ok(())
@@ -52,10 +59,10 @@ impl Txn {
         for step in &self.0 {
             match *step {
                 Read(key) => heard.push(store.get(key).cloned().unwrap_or_default()),
-                Write(key, value) => {
+                Write(key, value) | Put(key, value) => {
                     store.insert(key.to_owned(), value.to_owned());
                 }
-                Append(key, tail) => {
+                Append(key, tail) | Push(key, tail) => {
                     let value = store.entry(key.to_owned()).or_default();
                     heard.push(value.clone());
                     value.push_str(tail);
@@ -79,7 +86,7 @@ fn text(bytes: &[u8]) -> String {
 
 fn look(workspace: &mut impl Workspace, key: &str) -> String {
     let current = workspace.read(key.as_bytes());
-    current.content.map(|content| text(content.bytes)).unwrap_or_default()
+    current.content.map(|content| lists::text(content, current.large)).unwrap_or_default()
 }
 
 fn set(workspace: &mut impl Workspace, key: &str, value: String) {
@@ -98,6 +105,12 @@ impl Command for Txn {
             match *step {
                 Read(key) => heard.push(look(workspace, key)),
                 Write(key, value) => set(workspace, key, value.to_owned()),
+                Put(key, item) => workspace.write(key.as_bytes(), lists::put(item.as_bytes())),
+                Push(key, item) => {
+                    heard.push(look(workspace, key));
+                    let change = lists::push(workspace.read(key.as_bytes()), item.as_bytes());
+                    workspace.write(key.as_bytes(), change);
+                }
                 Delete(key) => workspace.write(key.as_bytes(), Change::Delete),
                 Append(key, tail) => {
                     let value = look(workspace, key);
@@ -121,7 +134,14 @@ impl Command for Txn {
     }
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
-        for Read(key) | Write(key, _) | Append(key, _) | Claim(key, _) | Delete(key) in &self.0 {
+        for step in &self.0 {
+            let (Read(key)
+            | Write(key, _)
+            | Append(key, _)
+            | Claim(key, _)
+            | Delete(key)
+            | Put(key, _)
+            | Push(key, _)) = step;
             visit(key.as_bytes());
         }
     }

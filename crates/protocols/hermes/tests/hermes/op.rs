@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use quorate_machine::{Access, Change, Collection, Command, Content, Current, ValueKind};
-use quorate_types::UnixMillis;
+use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Reader, Writer};
 
 /// What an op does.
@@ -24,6 +24,8 @@ pub(crate) enum Verb {
     Make(Vec<u8>),
     /// Changes a hash, if one is there, by a delta.
     Change(Vec<u8>),
+    /// Swaps, if the key still has this version, as a block does that watches it.
+    Watched(Timestamp, Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,6 +96,10 @@ pub(crate) fn change(key: &str, delta: &[u8]) -> Op {
     op(key, Verb::Change(delta.to_vec()))
 }
 
+pub(crate) fn unless_changed(key: &str, version: Timestamp, value: &str) -> Op {
+    op(key, Verb::Watched(version, value.as_bytes().to_vec()))
+}
+
 pub(crate) fn value(text: &str) -> Reply {
     Reply::Value(Some(text.as_bytes().to_vec()))
 }
@@ -152,7 +158,8 @@ impl Command for Op {
                 Some(_) => (Reply::Int(0), Change::Keep),
                 None => (Reply::Int(1), string(value.clone(), None)),
             },
-            Verb::Swap(value) => {
+            Verb::Watched(version, _) if *version != current.timestamp => (ABSENT, Change::Keep),
+            Verb::Swap(value) | Verb::Watched(_, value) => {
                 let held = old.map(|content| content.bytes.to_vec());
                 (Reply::Value(held), string(value.clone(), None))
             }
@@ -187,7 +194,12 @@ impl Command for Op {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
+        let watched;
         let (number, bytes, at): (u8, &[u8], u64) = match &self.verb {
+            Verb::Watched(version, value) => {
+                watched = [&version.writer.0.to_le_bytes()[..], value].concat();
+                (11, &watched, version.version)
+            }
             Verb::Get => (0, &[], 0),
             Verb::Set(value, None) => (1, value, 0),
             Verb::Set(value, Some(at)) => (2, value, *at),
@@ -225,6 +237,11 @@ impl Command for Op {
             8 => Verb::Swap(rest),
             9 => Verb::Make(rest),
             10 => Verb::Change(rest),
+            11 => {
+                let (writer, value) = rest.split_first_chunk()?;
+                let version = Timestamp::new(at, WriterId(u32::from_le_bytes(*writer)));
+                Verb::Watched(version, value.to_vec())
+            }
             _ => return None,
         };
         Some(Self { key, verb })

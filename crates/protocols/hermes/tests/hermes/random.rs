@@ -552,7 +552,7 @@ fn action(verb: &Verb) -> Option<Action> {
         Verb::Append(tail) => Action::Append(Bytes(tail.clone())),
         Verb::Del => Action::Del,
         Verb::SetNx(value) => Action::SetNx(Bytes(value.clone())),
-        Verb::Swap(_) | Verb::Expire(_) | Verb::Make(_) | Verb::Change(_) => {
+        Verb::Swap(_) | Verb::Expire(_) | Verb::Make(_) | Verb::Change(_) | Verb::Watched(..) => {
             unreachable!("not in the mix")
         }
     })

@@ -6,7 +6,7 @@ use super::{Entry, Size};
 use crate::explore::explore;
 use crate::hermes::Register;
 use crate::register::KEY;
-use crate::register::Op::{self, Append, Get, Set};
+use crate::register::Op::{self, Append, Get, Push, Put, Set};
 use crate::scope::{Change, Made, Scope};
 use crate::served::Asked;
 
@@ -23,7 +23,8 @@ fn asked(
     nodes: u16,
     calls: &[(u16, Asked<Op>, Option<usize>)],
 ) -> Scope<Register> {
-    let engine = Register { calls: calls.iter().map(|(_, asked, _)| asked.clone()).collect() };
+    let calls_made = calls.iter().map(|(_, asked, _)| asked.clone()).collect();
+    let engine = Register { calls: calls_made, large: NodeSet::EMPTY };
     let mut scope = Scope::new(name, engine, nodes);
     let made = |(node, _, after): &(u16, Asked<Op>, Option<usize>)| Made {
         node: NodeId(*node),
@@ -236,6 +237,52 @@ fn replayed_crash(name: &'static str) -> Scope<Register> {
     scope
 }
 
+/// A list that all three nodes hold, and these ops on it. Two nodes keep it large.
+fn large(name: &'static str, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
+    let prior = [(1, Put(b'a'), None)];
+    let mut scope = cluster(name, 3, &[&prior[..], calls].concat());
+    scope.engine.large = [NodeId(1), NodeId(3)].into_iter().collect();
+    scope.first_calls = 1;
+    scope.rests = true;
+    scope
+}
+
+/// Two changes of one version, and a read.
+fn deltas(name: &'static str) -> Scope<Register> {
+    large(name, &[(1, Push(b'b'), None), (2, Push(b'c'), None), (3, Get, None)])
+}
+
+/// A change races with two plain writes, of which the smaller may be done first and be changed.
+fn deltas_writes(name: &'static str) -> Scope<Register> {
+    large(name, &[(2, Put(b'x'), None), (1, Put(b'y'), None), (1, Push(b'z'), Some(2))])
+}
+
+/// The coordinator of a change may crash, and a replica replays it.
+fn deltas_crash(name: &'static str) -> Scope<Register> {
+    let mut scope = large(name, &[(1, Push(b'b'), None), (2, Push(b'c'), None)]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(2));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.budget.timers = vec![0, 0, 1];
+    scope
+}
+
+/// A node that holds the list crashes and comes back without it, while two changes are made.
+fn deltas_rejoin(name: &'static str) -> Scope<Register> {
+    let mut scope = large(name, &[(1, Push(b'b'), None)]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(3)), Change::Promote(NodeId(3))];
+    scope
+}
+
+/// Changes that wait for one key share an update, and another node changes the key meanwhile.
+fn combined_updates(name: &'static str) -> Scope<Register> {
+    let (one, other) = (Push(b'b'), Push(b'd'));
+    large(name, &[(1, one, None), (1, Push(b'c'), None), (1, Get, None), (2, other, None)])
+}
+
 const UPDATES: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Append(b'b'), None)];
 const PAIR: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Set(b'b'), None)];
 
@@ -393,6 +440,41 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(2074),
             reaches: &[],
             run: |name, limits| explore(&returned(name), limits),
+        },
+        Entry {
+            name: "hermes-deltas",
+            size: Size::Small,
+            states: Some(2865),
+            reaches: &["hermes: read-modify-write superseded"],
+            run: |name, limits| explore(&deltas(name), limits),
+        },
+        Entry {
+            name: "hermes-deltas-writes",
+            size: Size::Small,
+            states: Some(7431),
+            reaches: &["hermes: delta on a base that is not here"],
+            run: |name, limits| explore(&deltas_writes(name), limits),
+        },
+        Entry {
+            name: "hermes-deltas-crash",
+            size: Size::Small,
+            states: Some(1467),
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&deltas_crash(name), limits),
+        },
+        Entry {
+            name: "hermes-deltas-rejoin",
+            size: Size::Small,
+            states: Some(2087),
+            reaches: &["hermes: delta on a base that is not here"],
+            run: |name, limits| explore(&deltas_rejoin(name), limits),
+        },
+        Entry {
+            name: "hermes-shared-updates",
+            size: Size::Gate,
+            states: Some(137_871),
+            reaches: &["hermes: ops combined", "hermes: read-modify-write superseded"],
+            run: |name, limits| explore(&combined_updates(name), limits),
         },
         Entry {
             name: "hermes-rejoin",

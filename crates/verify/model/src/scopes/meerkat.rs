@@ -32,6 +32,7 @@ fn asked(
         isolation,
         message_loss_timeout: Duration::from_millis(20),
         recovery_timeout: Duration::from_secs(10),
+        large: NodeSet::EMPTY,
         calls: calls.iter().map(|(_, asked, _)| asked.clone()).collect(),
     };
     let mut scope = Scope::new(name, engine, 3);
@@ -229,6 +230,40 @@ fn returned_deleted(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
+/// A list that all three replicas hold, and these transactions. Two of them keep it large.
+fn large(name: &'static str, txns: &[(u16, &[Step])]) -> Scope<Transactions> {
+    let prior: [(u16, &[Step]); 1] = [(1, &[Step::Put("k", "a")])];
+    let mut scope = cluster(name, Serializable, &[&prior[..], txns].concat());
+    scope.engine.large = [NodeId(1), NodeId(3)].into_iter().collect();
+    scope.first_calls = 1;
+    scope.rests = true;
+    scope
+}
+
+/// Two changes of one list. A replica may hear of the later one's commit first.
+fn deltas(name: &'static str) -> Scope<Transactions> {
+    large(name, &[(3, &[Step::Push("k", "b")]), (2, &[Step::Push("k", "c")])])
+}
+
+/// The same, and a coordinator may crash.
+fn deltas_epoch(name: &'static str) -> Scope<Transactions> {
+    let mut scope = deltas(name);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
+/// A replica that holds the list crashes and comes back without it, while a change is made.
+fn deltas_rejoin(name: &'static str) -> Scope<Transactions> {
+    let mut scope = large(name, &[(1, &[Step::Push("k", "b")])]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(3)), Change::Promote(NodeId(3))];
+    scope
+}
+
 fn rejoin(name: &'static str) -> Scope<Transactions> {
     let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
     scope.budget.crashes = 1;
@@ -346,6 +381,27 @@ fn calls_expired(name: &'static str) -> Scope<Transactions> {
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
+        Entry {
+            name: "meerkat-deltas",
+            size: Size::Small,
+            states: Some(9526),
+            reaches: &["meerkat: a commit whose base is not here"],
+            run: |name, limits| explore(&deltas(name), limits),
+        },
+        Entry {
+            name: "meerkat-deltas-epoch",
+            size: Size::Gate,
+            states: Some(27_188),
+            reaches: &["meerkat: epoch change"],
+            run: |name, limits| explore(&deltas_epoch(name), limits),
+        },
+        Entry {
+            name: "meerkat-deltas-rejoin",
+            size: Size::Small,
+            states: Some(7665),
+            reaches: &["meerkat: a learner asks for a base"],
+            run: |name, limits| explore(&deltas_rejoin(name), limits),
+        },
         Entry {
             name: "meerkat-votes-3",
             size: Size::Small,
