@@ -1,4 +1,4 @@
-//! The mutants of values: kinds, and the deltas of large collections.
+//! The mutants of values: kinds, the deltas of large collections, fields that expire.
 
 use super::Check::Tests;
 use super::Mutant;
@@ -24,6 +24,34 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "hermes",
         guard: "a watch sees what ran before it in the same update",
         checks: &[Tests("hermes", "combining::")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_expired_field_seen",
+        home: "commands",
+        guard: "a field that has expired is absent to every command",
+        checks: &[Tests("commands", "fields_expire")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_hset_keeps_the_expiry",
+        home: "commands",
+        guard: "a field that is set anew doesn't expire",
+        checks: &[Tests("commands", "fields_expire")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "commands_own_expiry_lost",
+        home: "commands",
+        guard: "a key keeps its own expiry while its fields have theirs",
+        checks: &[Tests("commands", "fields_expire")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "commands_hash_outlives_its_fields",
+        home: "commands",
+        guard: "a record expires with the last field of its hash",
+        checks: &[Tests("commands", "fields_expire")],
         in_gate: true,
     },
     Mutant {

@@ -34,25 +34,28 @@ pub fn is_collection(kind: ValueKind) -> bool {
 }
 
 /// Whether a packed value may be kept as a large one. What is in Redis's compact encoding is as small as
-/// Redis allows there, and keeps the order of its bytes, which a large hash or set doesn't.
+/// Redis allows there, and keeps the order of its bytes, which a large hash or set doesn't. A hash of which
+/// fields expire is packed whatever its size.
 pub fn may_be_large(kind: ValueKind, bytes: &[u8]) -> bool {
-    let least = match kind {
-        ValueKind::Hash | ValueKind::SortedSet => packed::BEYOND_COMPACT,
-        ValueKind::Set => packed::STRINGS,
-        ValueKind::List => 0,
-        ValueKind::String | ValueKind::Stream => return false,
-    };
-    bytes.first().is_some_and(|form| *form >= least)
+    let Some(&form) = bytes.first() else { return false };
+    match kind {
+        ValueKind::Hash => form >= packed::BEYOND_COMPACT && form & packed::EXPIRING == 0,
+        ValueKind::SortedSet => form >= packed::BEYOND_COMPACT,
+        ValueKind::Set => form >= packed::STRINGS,
+        ValueKind::List => true,
+        ValueKind::String | ValueKind::Stream => false,
+    }
 }
 
 impl Collection {
     /// The collection of packed bytes.
     ///
     /// # Errors
-    /// If there is none of this kind, or the bytes are damaged.
+    /// If there is none of this kind, fields of it expire, or the bytes are damaged.
     pub fn unpack(kind: ValueKind, bytes: &[u8]) -> Result<Self, Damaged> {
         let (form, count, items) = packed::split(bytes);
         let content = match kind {
+            ValueKind::Hash if form & packed::EXPIRING != 0 => None,
             ValueKind::Hash => Hash::build(items).map(Members::Hash),
             ValueKind::List => List::build(items).map(Members::List),
             ValueKind::Set => Set::build(items).map(Members::Set),

@@ -193,7 +193,7 @@ impl<'a> Step<'a> {
                 *length = length.saturating_add(count);
                 fits
             }
-            Self::Form(_) => true,
+            Self::Form(form) => kind != ValueKind::Hash || form & packed::EXPIRING == 0,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! ```
 //! Integers are little-endian. An item is a length and so many bytes; the length is written seven bits
 //! to a byte, the lowest first, the upper bit set in all but the last. A field of a hash is two items,
-//! a member of a sorted set is a score of eight bytes and an item. `form` tells Redis's encoding.
+//! a member of a sorted set is a score of eight bytes and an item. `form` tells Redis's encoding, and
+//! whether fields of a hash expire.
 
 use alloc::vec::Vec;
 
@@ -16,6 +17,9 @@ pub const LENGTH_BYTES_MAX: usize = 4;
 
 /// The form of a hash or a sorted set beyond Redis's compact encoding.
 pub const BEYOND_COMPACT: u8 = 1;
+/// A bit of the form of a hash: fields of it may expire. Such a hash is never large, and has expiries
+/// between its items, which the commands on it know.
+pub const EXPIRING: u8 = 2;
 /// The form of a set of strings. Lower forms are sets of integers of `2 << form` bytes.
 pub const STRINGS: u8 = 3;
 

@@ -4,8 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use crate::packed::Builder;
-use crate::{Collection, Delta, Draft, Entry, Step, ValueKind, is_collection, place_of};
+use crate::packed::{BEYOND_COMPACT, Builder, EXPIRING};
+use crate::{
+    Collection, Damaged, Delta, Draft, Entry, Step, ValueKind, is_collection, may_be_large,
+    place_of,
+};
 
 /// Numbers that look random.
 struct Draw(u64);
@@ -345,4 +348,26 @@ fn what_grows_at_an_end_fills_its_leaves() {
     }
     let leaves = set.sorted_set().expect("a sorted set").leaves().count();
     assert!(leaves < 10_000 / 35, "{leaves} leaves of 42 members each");
+}
+
+/// A hash of which fields expire has another layout behind its header, and is never large.
+#[test]
+fn a_hash_of_which_fields_expire_is_packed_only() {
+    let fields = |form| {
+        let mut builder = Builder::new(form, 0);
+        builder.item(b"field");
+        builder.item(b"value");
+        builder.finish(1)
+    };
+    for form in [EXPIRING, EXPIRING | BEYOND_COMPACT] {
+        assert!(!may_be_large(ValueKind::Hash, &fields(form)));
+        assert_eq!(Collection::unpack(ValueKind::Hash, &fields(form)), Err(Damaged));
+        let mut hash = Collection::unpack(ValueKind::Hash, &fields(1)).expect("a hash");
+        let mut delta = Delta::new();
+        delta.push(Step::Form(form));
+        assert_eq!(hash.apply(&delta.into_bytes(), &mut Vec::new()), Err(Damaged));
+        assert_eq!(hash.form(), BEYOND_COMPACT);
+    }
+    assert!(may_be_large(ValueKind::Hash, &fields(BEYOND_COMPACT)));
+    assert!(!may_be_large(ValueKind::Hash, &fields(0)));
 }

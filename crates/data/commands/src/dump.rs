@@ -7,30 +7,34 @@ pub(crate) mod value;
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Current, ValueKind};
+use quorate_machine::{Change, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 
+use crate::hash::expire_key;
 use crate::number::integer;
 use crate::options::{SYNTAX, is_word};
 use crate::string::{Outcome, change_unless_error};
 use crate::{Args, Reply};
 
-/// The version of the form, which ends a payload before its checksum.
+/// The version of the form, which ends a payload before its checksum: that of Redis 7.0.
 const VERSION: u16 = 10;
+/// That of Redis 7.4, in which fields of a hash expire. Payloads of later ones aren't taken.
+const VERSION_EXPIRING: u16 = 12;
 const FOOTER_BYTES: usize = 2 + 8;
 
 /// Never compressed, which every Redis reads as well.
 pub(crate) fn dump<'a>(
     _: Args<'a>,
-    _: UnixMillis,
+    now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
     let Some(content) = current.content else { return (Reply::Null, Change::Keep) };
     let mut out = Vec::with_capacity(content.bytes.len() + 16);
-    if let Err(damaged) = value::write(content, &mut out) {
+    if let Err(damaged) = value::write(content, now, &mut out) {
         return (damaged, Change::Keep);
     }
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if value::is_expiring(&out) { VERSION_EXPIRING } else { VERSION };
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&crc64(&out).to_le_bytes());
     (Reply::Bulk(out.into()), Change::Keep)
 }
@@ -61,11 +65,16 @@ fn try_restore<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Out
         }
     };
     let change = match expire_at {
-        Some(at) if at <= now && current.content.is_none() => Change::Keep,
         Some(at) if at <= now => Change::Delete,
-        _ => Change::Set { bytes: bytes.into(), kind, expire_at },
+        _ => {
+            let content = Content { bytes: &bytes, kind, expire_at: None };
+            let restored = Current { content: Some(content), ..Current::ABSENT };
+            let hash = expire_key(restored, expire_at, now)?;
+            hash.unwrap_or(Change::Set { bytes: bytes.into(), kind, expire_at })
+        }
     };
-    Ok((Reply::Ok, change))
+    let is_nothing = change == Change::Delete && current.content.is_none();
+    Ok((Reply::Ok, if is_nothing { Change::Keep } else { change }))
 }
 
 /// Whether the options say `REPLACE` and `ABSTTL`. Nothing is evicted here, so how long a value has
@@ -108,7 +117,7 @@ fn checked(payload: &[u8]) -> Result<&[u8], Reply<'static>> {
     let (body, footer) = payload.split_at(at);
     let (version, checksum) = footer.split_first_chunk().ok_or(DAMAGED)?;
     let sum = crc64(&payload[..at + 2]).to_le_bytes();
-    if u16::from_le_bytes(*version) > VERSION || *checksum != sum {
+    if u16::from_le_bytes(*version) > VERSION_EXPIRING || *checksum != sum {
         return Err(DAMAGED);
     }
     Ok(body)

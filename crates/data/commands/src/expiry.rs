@@ -6,6 +6,8 @@ use alloc::string::String;
 use quorate_machine::{Change, Current};
 use quorate_types::UnixMillis;
 
+use crate::hash::expire_key;
+use crate::hash::expiring::own_expiry;
 use crate::number::integer;
 use crate::options::{c_string, invalid_expire_time, is_word};
 use crate::string::{Outcome, change_unless_error, expiry_of};
@@ -106,21 +108,30 @@ fn expire_generic<'a>(
         return Ok((Reply::Int(0), Change::Keep));
     }
     let change = match u64::try_from(at) {
-        Ok(at) if at > now.0 => Change::Expire(Some(UnixMillis(at))),
+        Ok(at) if at > now.0 => change_to(Some(UnixMillis(at)), now, current)?,
         _ => Change::Delete,
     };
     Ok((Reply::Int(1), change))
 }
 
+/// The change that gives a key that holds something this expiry.
+fn change_to<'a>(
+    expire_at: Option<UnixMillis>,
+    now: UnixMillis,
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    Ok(expire_key(current, expire_at, now)?.unwrap_or(Change::Expire(expire_at)))
+}
+
 pub(crate) fn persist<'a>(
     _: Args<'a>,
-    _: UnixMillis,
+    now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    match expiry_of(current) {
-        Some(_) => (Reply::Int(1), Change::Expire(None)),
-        None => (Reply::Int(0), Change::Keep),
-    }
+    change_unless_error(match expiry_of(current) {
+        Some(_) => change_to(None, now, current).map(|change| (Reply::Int(1), change)),
+        None => Ok((Reply::Int(0), Change::Keep)),
+    })
 }
 
 pub(crate) fn ttl<'a>(
@@ -162,7 +173,7 @@ fn seconds(millis: u64) -> u64 {
 
 /// -2 without a key, -1 without an expiry.
 fn tell<'a>(current: Current<'a>, number: impl Fn(UnixMillis) -> u64) -> (Reply<'a>, Change<'a>) {
-    let reply = match current.content.map(|content| content.expire_at) {
+    let reply = match current.content.map(own_expiry) {
         None => -2,
         Some(None) => -1,
         Some(Some(at)) => number(at).cast_signed(),

@@ -1,18 +1,27 @@
 //! Hashes: fields and their values.
 
+mod edit;
+pub(crate) mod expiring;
+pub(crate) mod expiry;
+
+pub(crate) use edit::expire_key;
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use quorate_collections::{self as collections, Delta, Step};
-use quorate_machine::{Change, Current, ValueKind};
+use quorate_machine::{Change, Content, Current, ValueKind, mutant};
 use quorate_types::UnixMillis;
+
+use edit::Edit;
+use expiring::{Expiring, Field};
 
 use crate::long_double::LongDouble;
 use crate::named::{Member, Named};
 use crate::number::{format_integer, integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::packed::{BEYOND_COMPACT, Builder, LENGTH_BYTES_MAX, Packed, replace};
+use crate::packed::{BEYOND_COMPACT, Builder, EXPIRING, LENGTH_BYTES_MAX, Packed, replace};
 use crate::sample::{Count, Scan, rng, scanned};
 use crate::several::wrong_number_of_arguments;
 use crate::string::{Outcome, key_functions};
@@ -24,48 +33,51 @@ const COMPACT_FIELDS_MAX: usize = 512;
 const COMPACT_BYTES_MAX: usize = 64;
 
 key_functions! {
-    hset => |args, _, current| set_fields(args, current).map(|(new, change)| (Reply::Int(new), change));
-    hmset => |args, _, current| set_fields(args, current).map(|(_, change)| (Reply::Ok, change));
-    hsetnx => |args, _, current| try_hsetnx(args, current);
-    hget => |args, _, current| {
-        let hash = Hash::held(current)?;
+    hset => |args, now, current| set_fields(args, now, current).map(|(new, change)| (Reply::Int(new), change));
+    hmset => |args, now, current| set_fields(args, now, current).map(|(_, change)| (Reply::Ok, change));
+    hsetnx => |args, now, current| try_hsetnx(args, now, current);
+    hget => |args, now, current| {
+        let hash = Hash::held(current, now)?;
         Ok((bulk(hash.and_then(|hash| hash.get(args.get(2)))), Change::Keep))
     };
-    hmget => |args, _, current| Ok((Reply::Array(values(Hash::of(current)?, args)), Change::Keep));
-    hdel => |args, _, current| try_hdel(args, current);
-    hlen => |_, _, current| Ok((Reply::Int(Hash::of(current)?.len() as i64), Change::Keep));
-    hstrlen => |args, _, current| {
-        let value = Hash::of(current)?.get(args.get(2));
+    hmget => |args, now, current| Ok((Reply::Array(values(Hash::of(current, now)?, args)), Change::Keep));
+    hdel => |args, now, current| try_hdel(args, now, current);
+    hlen => |_, now, current| Ok((Reply::Int(Hash::of(current, now)?.len() as i64), Change::Keep));
+    hstrlen => |args, now, current| {
+        let value = Hash::of(current, now)?.get(args.get(2));
         Ok((Reply::Int(value.map_or(0, <[u8]>::len) as i64), Change::Keep))
     };
-    hexists => |args, _, current| {
-        let value = Hash::of(current)?.get(args.get(2));
+    hexists => |args, now, current| {
+        let value = Hash::of(current, now)?.get(args.get(2));
         Ok((Reply::Int(i64::from(value.is_some())), Change::Keep))
     };
-    hgetall => |_, _, current| {
+    hgetall => |_, now, current| {
         let pair = |(field, value)| (bulk(Some(field)), bulk(Some(value)));
-        Ok((Reply::Map(Hash::of(current)?.fields_from(0).map(pair).collect()), Change::Keep))
+        Ok((Reply::Map(Hash::of(current, now)?.fields_from(0).map(pair).collect()), Change::Keep))
     };
-    hkeys => |_, _, current| {
-        let fields = Hash::of(current)?.fields_from(0);
+    hkeys => |_, now, current| {
+        let fields = Hash::of(current, now)?.fields_from(0);
         Ok((Reply::Array(fields.map(|(field, _)| bulk(Some(field))).collect()), Change::Keep))
     };
-    hvals => |_, _, current| {
-        let fields = Hash::of(current)?.fields_from(0);
+    hvals => |_, now, current| {
+        let fields = Hash::of(current, now)?.fields_from(0);
         Ok((Reply::Array(fields.map(|(_, value)| bulk(Some(value))).collect()), Change::Keep))
     };
-    hincrby => |args, _, current| try_hincrby(args, current);
-    hincrbyfloat => |args, _, current| try_hincrbyfloat(args, current);
+    hincrby => |args, now, current| try_hincrby(args, now, current);
+    hincrbyfloat => |args, now, current| try_hincrbyfloat(args, now, current);
     hrandfield => |args, now, current| try_hrandfield(args, now, current);
-    hscan => |args, _, current| {
+    hscan => |args, now, current| {
         let scan = Scan::parse(args)?;
-        let Some(hash) = Hash::held(current)? else {
+        let Some(hash) = Hash::held(current, now)? else {
             return Ok((scanned(0, Vec::new()), Change::Keep));
         };
         let scan = scan.options(args)?;
         let pair = |(field, value)| Pair { field, value };
         let (next, part) = match hash {
-            Hash::Packed(packed) => scan.part(!is_large(packed), hash.fields_from(0).map(pair)),
+            Hash::Packed(_) | Hash::Expiring(_) => {
+                let compact = hash.form() != BEYOND_COMPACT;
+                scan.part(compact, hash.fields_from(0).map(pair))
+            }
             Hash::Large(large) => {
                 let (place, count) = scan.wanted();
                 let (next, part) = large.part(place, count);
@@ -81,29 +93,39 @@ key_functions! {
 #[derive(Clone, Copy)]
 enum Hash<'a> {
     Packed(Packed<'a>),
+    /// Fields of it expire.
+    Expiring(Expiring<'a>),
     Large(&'a collections::Hash),
 }
 
 impl<'a> Hash<'a> {
-    /// What the key holds, if it holds anything.
+    /// What the key holds now, if it holds anything.
     ///
     /// # Errors
     /// If it holds something else.
-    fn held(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
+    fn held(current: Current<'a>, now: UnixMillis) -> Result<Option<Self>, Reply<'static>> {
         match current.large.and_then(|large| large.hash()) {
             Some(large) => Ok(Some(Self::Large(large))),
-            None => Ok(Packed::of(current, ValueKind::Hash)?.map(Self::Packed)),
+            None => {
+                let packed = Packed::of(current, ValueKind::Hash)?;
+                Ok(packed.map(|packed| Self::of_packed(packed, now)))
+            }
         }
     }
 
+    fn of_packed(packed: Packed<'a>, now: UnixMillis) -> Self {
+        Expiring::of(packed, now).map_or(Self::Packed(packed), Self::Expiring)
+    }
+
     /// The same, empty if the key holds nothing.
-    fn of(current: Current<'a>) -> Result<Self, Reply<'static>> {
-        Ok(Self::held(current)?.unwrap_or(Self::Packed(Packed::EMPTY)))
+    fn of(current: Current<'a>, now: UnixMillis) -> Result<Self, Reply<'static>> {
+        Ok(Self::held(current, now)?.unwrap_or(Self::Packed(Packed::EMPTY)))
     }
 
     fn len(self) -> usize {
         match self {
             Self::Packed(packed) => packed.count,
+            Self::Expiring(hash) => hash.fields().count(),
             Self::Large(large) => large.len(),
         }
     }
@@ -112,24 +134,48 @@ impl<'a> Hash<'a> {
     fn get(self, field: &[u8]) -> Option<&'a [u8]> {
         match self {
             Self::Packed(packed) => place(packed, field).map(|(value, _)| value),
+            Self::Expiring(hash) => {
+                hash.fields().find(|held| held.name == field).map(|held| held.value)
+            }
             Self::Large(large) => large.get(field),
         }
     }
 
     /// The fields with their values, from one number on.
     fn fields_from(self, number: usize) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let (packed, large) = match self {
-            Self::Packed(packed) => (Some(packed.fields().skip(number)), None),
-            Self::Large(large) => (None, Some(large.fields_from(number))),
+        let (packed, expiring, large) = match self {
+            Self::Packed(packed) => (Some(packed.fields().skip(number)), None, None),
+            Self::Expiring(hash) => (None, Some(hash.fields().skip(number)), None),
+            Self::Large(large) => (None, None, Some(large.fields_from(number))),
         };
-        packed.into_iter().flatten().chain(large.into_iter().flatten())
+        let expiring = expiring.into_iter().flatten().map(|field| (field.name, field.value));
+        packed.into_iter().flatten().chain(expiring).chain(large.into_iter().flatten())
+    }
+
+    /// The fields with their values and expiries.
+    fn fields(self) -> impl Iterator<Item = Field<'a>> {
+        let (expiring, others) = match self {
+            Self::Expiring(hash) => (Some(hash.fields()), None),
+            Self::Packed(_) | Self::Large(_) => (None, Some(self.fields_from(0))),
+        };
+        let endless = |(name, value)| Field { name, value, expire_at: None };
+        expiring.into_iter().flatten().chain(others.into_iter().flatten().map(endless))
+    }
+
+    /// The form of its packed bytes if no field expires.
+    fn form(self) -> u8 {
+        match self {
+            Self::Packed(packed) => packed.form,
+            Self::Expiring(hash) => hash.form(),
+            Self::Large(_) => BEYOND_COMPACT,
+        }
     }
 
     /// The fields with these numbers, which are in order.
     fn at_places(self, places: impl Iterator<Item = usize>) -> Vec<(&'a [u8], &'a [u8])> {
         match self {
-            Self::Packed(packed) => {
-                let fields: Vec<_> = packed.fields().collect();
+            Self::Packed(_) | Self::Expiring(_) => {
+                let fields: Vec<_> = self.fields_from(0).collect();
                 places.filter_map(|at| fields.get(at).copied()).collect()
             }
             Self::Large(large) => places.filter_map(|at| large.fields_from(at).next()).collect(),
@@ -152,12 +198,25 @@ impl AsRef<[u8]> for Pair<'_> {
 
 /// What `OBJECT ENCODING` says of a hash.
 pub(crate) fn encoding(hash: Packed<'_>) -> &'static str {
-    if is_large(hash) { "hashtable" } else { "listpack" }
+    match hash.form {
+        0 => "listpack",
+        EXPIRING => "listpackex",
+        _ => "hashtable",
+    }
 }
 
 /// Whether a hash is beyond Redis's compact encoding.
 pub(crate) fn is_large(hash: Packed<'_>) -> bool {
-    hash.form == BEYOND_COMPACT
+    hash.form & BEYOND_COMPACT != 0
+}
+
+/// The value of a field in the bytes of a hash.
+pub(crate) fn value_in<'a>(
+    content: Content<'a>,
+    field: &[u8],
+    now: UnixMillis,
+) -> Option<&'a [u8]> {
+    Hash::of_packed(Packed::read(content), now).get(field)
 }
 
 /// The form of a new hash with these fields.
@@ -189,6 +248,11 @@ fn values<'a>(hash: Hash<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
         Hash::Large(large) => {
             return args.iter().skip(2).map(|field| bulk(large.get(field))).collect();
         }
+        Hash::Expiring(_) => {
+            let names = args.iter().skip(2);
+            let edit = Edit::new(hash, names.clone());
+            return names.map(|name| bulk(edit.get(name).map(|field| field.value))).collect();
+        }
     };
     let mut named = Named::new(args.iter().skip(2));
     let mut found = vec![None; named.len()];
@@ -214,6 +278,7 @@ fn form<'a>(form: u8, count: usize, mut new: impl Iterator<Item = &'a [u8]>) -> 
 
 fn set_fields<'a>(
     args: Args<'a>,
+    now: UnixMillis,
     current: Current<'a>,
 ) -> Result<(i64, Change<'a>), Reply<'static>> {
     if !args.len().is_multiple_of(2) {
@@ -221,8 +286,19 @@ fn set_fields<'a>(
     }
     let mut named = Named::new(args.iter().skip(2).step_by(2));
     let value = |member: Member<'_>| args.get(3 + 2 * member.last);
-    let hash = match Hash::of(current)? {
+    let hash = match Hash::of(current, now)? {
         Hash::Packed(packed) => packed,
+        hash @ Hash::Expiring(_) => {
+            let names = args.iter().skip(2).step_by(2);
+            let (mut edit, mut new) = (Edit::new(hash, names.clone()), 0);
+            for (name, value) in names.zip(args.iter().skip(3).step_by(2)) {
+                let held = edit.get(name);
+                new += i64::from(held.is_none());
+                let kept = held.filter(|_| mutant!("commands_hset_keeps_the_expiry"));
+                edit.set(name, value, kept.and_then(|held| held.expire_at));
+            }
+            return Ok((new, edit.finish(current)?));
+        }
         Hash::Large(large) => {
             let (mut delta, mut new) = (Delta::new(), 0);
             for field in (0..named.len()).map(|number| named.get(number)) {
@@ -258,15 +334,21 @@ fn set_fields<'a>(
     Ok((new.len() as i64, replace(builder.finish(count), ValueKind::Hash, current)?))
 }
 
-/// The change that gives one field a value. A new one comes behind all others.
-fn put<'a>(
-    hash: Hash<'_>,
-    field: &[u8],
-    value: &[u8],
+/// The change that gives one field a value; its expiry stays. A new one comes behind all others.
+fn put<'a, 'b>(
+    hash: Hash<'b>,
+    field: &'b [u8],
+    value: &'b [u8],
     current: Current<'_>,
 ) -> Result<Change<'a>, Reply<'static>> {
     let hash = match hash {
         Hash::Packed(packed) => packed,
+        Hash::Expiring(_) => {
+            let mut edit = Edit::new(hash, [field].into_iter());
+            let kept = edit.get(field).and_then(|held| held.expire_at);
+            edit.set(field, value, kept);
+            return edit.finish(current);
+        }
         Hash::Large(large) => {
             let mut delta = Delta::new();
             delta.push(Step::Put { field, value });
@@ -283,16 +365,16 @@ fn put<'a>(
     replace(bytes, ValueKind::Hash, current)
 }
 
-fn try_hsetnx<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let hash = Hash::of(current)?;
+fn try_hsetnx<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
+    let hash = Hash::of(current, now)?;
     if hash.get(args.get(2)).is_some() {
         return Ok((Reply::Int(0), Change::Keep));
     }
     Ok((Reply::Int(1), put(hash, args.get(2), args.get(3), current)?))
 }
 
-fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let Some(hash) = Hash::held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+fn try_hdel<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
+    let Some(hash) = Hash::held(current, now)? else { return Ok((Reply::Int(0), Change::Keep)) };
     let mut named = Named::new(args.iter().skip(2));
     let (removed, change) = match hash {
         Hash::Packed(packed) => {
@@ -301,6 +383,14 @@ fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
                 0 => (0, Change::Keep),
                 removed => (removed, replace(bytes, ValueKind::Hash, current)?),
             }
+        }
+        Hash::Expiring(_) => {
+            let (mut edit, mut removed) = (Edit::new(hash, args.iter().skip(2)), 0);
+            for name in args.iter().skip(2) {
+                removed += usize::from(edit.get(name).is_some());
+                edit.remove(name);
+            }
+            (removed, edit.finish(current)?)
         }
         Hash::Large(large) => {
             let (mut delta, mut removed) = (Delta::new(), 0);
@@ -315,9 +405,9 @@ fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     Ok((Reply::Int(removed as i64), change))
 }
 
-fn try_hincrby<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+fn try_hincrby<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let amount = integer(args.get(3))?;
-    let hash = Hash::of(current)?;
+    let hash = Hash::of(current, now)?;
     let old = hash.get(args.get(2)).map_or(Ok(0), |value| {
         parse_integer(value).ok_or(Reply::error("ERR hash value is not an integer"))
     })?;
@@ -327,11 +417,11 @@ fn try_hincrby<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     Ok((Reply::Int(new), put(hash, args.get(2), &text, current)?))
 }
 
-fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+fn try_hincrbyfloat<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let amount =
         LongDouble::parse(args.get(3)).ok_or(Reply::error("ERR value is not a valid float"))?;
     let amount = amount.finite().ok_or(Reply::error("ERR value is NaN or Infinity"))?;
-    let hash = Hash::of(current)?;
+    let hash = Hash::of(current, now)?;
     let old = hash.get(args.get(2)).map_or(Ok(LongDouble::ZERO), |value| {
         LongDouble::parse(value).ok_or(Reply::error("ERR hash value is not a float"))
     })?;
@@ -347,7 +437,7 @@ fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
 fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let mut draw = rng(args, now, current);
     if args.len() == 2 {
-        let Some(hash) = Hash::held(current)? else { return Ok((Reply::Null, Change::Keep)) };
+        let Some(hash) = Hash::held(current, now)? else { return Ok((Reply::Null, Change::Keep)) };
         let at = draw.below(hash.len().max(1) as u64) as usize;
         let drawn = hash.fields_from(at).next().map(|(field, _)| field);
         return Ok((bulk(drawn), Change::Keep));
@@ -360,7 +450,9 @@ fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> 
     if with_values && count.is_beyond_half() {
         return Err(Reply::error("ERR value is out of range"));
     }
-    let Some(hash) = Hash::held(current)? else { return Ok((Reply::Array(vec![]), Change::Keep)) };
+    let Some(hash) = Hash::held(current, now)? else {
+        return Ok((Reply::Array(vec![]), Change::Keep));
+    };
     let places = count.draw(hash.len(), &mut draw)?;
     let drawn = hash.at_places(places.into_iter()).into_iter();
     let reply = if with_values {

@@ -44,7 +44,7 @@
 //!   with `proto-max-bulk-len` set to the same number.
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
 //! - `DUMP` never compresses. `RESTORE` checks all of a payload, members that are there twice included,
-//!   and takes no stream.
+//!   and takes payloads of Redis 7.2 and 7.4, too, but no streams of theirs.
 //! - Sets of strings and large hashes are in the order in which members came, not in that of a hash
 //!   table. A part of a scan of a large collection is at least a 64th of it.
 //! - A negative count of members drawn at random is refused where the answer would be too long.
@@ -54,14 +54,16 @@
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
 //! - `XREADGROUP` that waits is also served after `XGROUP SETID` has set its group back.
-//! - `DUMP` refuses streams, and `RESTORE` takes none. `XAUTOCLAIM` takes any `COUNT`; Redis sets
-//!   aside memory for as many ids, and may have too little.
+//! - `XAUTOCLAIM` takes any `COUNT`; Redis sets aside memory for as many ids, and may have too little.
 //! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each
 //!   time, until the value comes from a Redis that has counted it.
 //! - `SORT` sorts at most 262,144 elements; equal ones keep their order; words are compared by their
 //!   bytes.
 //! - `DIGEST`, `DELEX`, `DELIFEQ` and the conditions of `SET` (`IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`) are as
 //!   Redis 8.4 and Valkey 9 document them. A digest that is none is an error also if the key is absent.
+//! - Fields of hashes expire as in Redis 7.4 and 8.0. Those that have expired count for nothing at once (also
+//!   for `HLEN`), the others stay in the order in which they came, and `OBJECT ENCODING` is `listpackex` as
+//!   long as some field expires.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
 //! - A range by name of members with several scores, which has no meaning, is what Redis finds in a
 //!   listpack; in a skiplist, what it finds is a matter of chance.

@@ -9,10 +9,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Current, Unordered, Workspace};
+use quorate_machine::{Change, Current, Unordered, ValueKind, Workspace};
+use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::{Args, Call, Reply};
+use crate::hash::expiring::holds_expired;
+use crate::{Args, Call, Reply, hash};
 
 /// Classes of events, and where they are told: the bits of `notify-keyspace-events`.
 pub mod class {
@@ -170,6 +172,8 @@ struct Write {
     wrote: Wrote,
     /// Whether it had no value before, if that is of interest.
     is_new: bool,
+    /// Whether fields that had expired were dropped, if that is of interest.
+    drops_expired: bool,
 }
 
 /// A workspace that remembers what is written.
@@ -177,19 +181,20 @@ struct Write {
 pub(crate) struct Recorder<'w, W: ?Sized> {
     workspace: &'w mut W,
     classes: u32,
+    now: UnixMillis,
     writes: Vec<Write>,
     notes: Vec<Note>,
 }
 
 impl<'w, W: Workspace + ?Sized> Recorder<'w, W> {
-    pub(crate) fn new(workspace: &'w mut W, classes: u32) -> Self {
-        Self { workspace, classes, writes: Vec::new(), notes: Vec::new() }
+    pub(crate) fn new(workspace: &'w mut W, classes: u32, now: UnixMillis) -> Self {
+        Self { workspace, classes, now, writes: Vec::new(), notes: Vec::new() }
     }
 
     /// The call that has written since the last time is over.
     pub(crate) fn end_call(&mut self, call: &Call<'_>) {
         let writes = core::mem::take(&mut self.writes);
-        note(call, &writes, self.classes, &mut self.notes);
+        note(call, self.now, &writes, self.classes, &mut self.notes);
     }
 
     pub(crate) fn into_notes(self) -> Vec<Note> {
@@ -207,7 +212,10 @@ impl<W: Workspace + ?Sized> Workspace for Recorder<'_, W> {
             let is_new = self.classes & class::NEW != 0
                 && matches!(wrote, Wrote::Value { .. })
                 && self.workspace.read(key).content.is_none();
-            self.writes.push(Write { key: key.into(), wrote, is_new });
+            let drops_expired = self.classes & class::HASH != 0
+                && may_drop(&change)
+                && holds_expired(self.workspace.read(key), self.now);
+            self.writes.push(Write { key: key.into(), wrote, is_new, drops_expired });
         }
         self.workspace.write(key, change);
     }
@@ -231,23 +239,31 @@ impl<W: Workspace + ?Sized> Workspace for Recorder<'_, W> {
     }
 }
 
-/// Notes of a call that has changed its one key so, which had a value before or not.
+/// Whether a change may leave out fields of a hash that have expired.
+fn may_drop(change: &Change<'_>) -> bool {
+    matches!(change, Change::Set { kind: ValueKind::Hash, .. } | Change::Delete)
+}
+
+/// Notes of a call that has changed its one key so, which held this before.
 pub(crate) fn notes_of_one(
     call: &Call<'_>,
+    now: UnixMillis,
     change: &Change<'_>,
-    existed: bool,
+    held: Current<'_>,
     classes: u32,
 ) -> Vec<Note> {
     let mut notes = Vec::new();
     if let (Some(wrote), Some(key)) = (Wrote::of(change), call.keys().next()) {
-        let is_new = !existed && matches!(wrote, Wrote::Value { .. });
-        note(call, &[Write { key: key.into(), wrote, is_new }], classes, &mut notes);
+        let is_new = held.content.is_none() && matches!(wrote, Wrote::Value { .. });
+        let drops_expired = may_drop(change) && holds_expired(held, now);
+        let write = Write { key: key.into(), wrote, is_new, drops_expired };
+        note(call, now, &[write], classes, &mut notes);
     }
     notes
 }
 
 /// Adds notes of what a call has written, of the classes that are wanted.
-fn note(call: &Call<'_>, writes: &[Write], classes: u32, notes: &mut Vec<Note>) {
+fn note(call: &Call<'_>, now: UnixMillis, writes: &[Write], classes: u32, notes: &mut Vec<Note>) {
     let mut add = |class: u32, event: Cow<'static, str>, key: &[u8]| {
         if classes & class != 0 {
             notes.push(Note { class, event, key: key.into() });
@@ -284,7 +300,7 @@ fn note(call: &Call<'_>, writes: &[Write], classes: u32, notes: &mut Vec<Note>) 
         _ => {
             for write in writes {
                 note_new(core::slice::from_ref(write), &mut add);
-                note_write(call, write, &mut add);
+                note_write(call, now, write, &mut add);
             }
         }
     }
@@ -308,10 +324,18 @@ fn move_events(name: &str, args: Args<'_>) -> (&'static str, &'static str) {
 }
 
 /// Notes what a call has done to one of its keys.
-fn note_write(call: &Call<'_>, write: &Write, add: &mut impl FnMut(u32, Cow<'static, str>, &[u8])) {
+fn note_write(
+    call: &Call<'_>,
+    now: UnixMillis,
+    write: &Write,
+    add: &mut impl FnMut(u32, Cow<'static, str>, &[u8]),
+) {
     let key = &*write.key;
     let stores = matches!(call.spec.name, "bitop" | "sort") || call.spec.name.ends_with("store");
     let (class, event) = event(call);
+    if class == class::HASH {
+        return note_hash(call, now, write, add);
+    }
     match write.wrote {
         // Which of its commands has given the value, its writes don't tell.
         Wrote::Value { .. } if call.is_script() => {}
@@ -340,6 +364,27 @@ fn note_write(call: &Call<'_>, write: &Write, add: &mut impl FnMut(u32, Cow<'sta
     }
 }
 
+/// Notes what a call on a hash has done to it.
+fn note_hash(
+    call: &Call<'_>,
+    now: UnixMillis,
+    write: &Write,
+    add: &mut impl FnMut(u32, Cow<'static, str>, &[u8]),
+) {
+    let key = &*write.key;
+    let (event, second) = hash::expiry::events(call.spec.name, call.args, now);
+    if write.drops_expired {
+        add(class::HASH, "hexpired".into(), key);
+    }
+    add(class::HASH, event.into(), key);
+    if let Some(event) = second {
+        add(class::HASH, event.into(), key);
+    }
+    if write.wrote == Wrote::Nothing {
+        add(class::GENERIC, "del".into(), key);
+    }
+}
+
 /// The class and the name of the event of a call that gives a key a value, or takes one.
 fn event(call: &Call<'_>) -> (u32, Cow<'static, str>) {
     let has = |word: &[u8]| call.args.iter().skip(2).any(|arg| arg.eq_ignore_ascii_case(word));
@@ -348,7 +393,8 @@ fn event(call: &Call<'_>) -> (u32, Cow<'static, str>) {
         "setex" | "psetex" | "setnx" | "getset" | "mset" | "msetnx" | "bitop" => "set",
         "incr" | "decr" | "decrby" => "incrby",
         "bitfield" => "setbit",
-        "hmset" | "hsetnx" => "hset",
+        // A hash of which fields expire is written anew.
+        "pexpire" | "expireat" | "pexpireat" => "expire",
         "lpushx" => "lpush",
         "rpushx" => "rpush",
         "blpop" => "lpop",

@@ -98,7 +98,7 @@ impl Op {
         now: UnixMillis,
         workspace: &mut W,
     ) -> Verdict<Reply<'static>> {
-        let mut recorder = Recorder::new(workspace, classes);
+        let mut recorder = Recorder::new(workspace, classes, now);
         let verdict = match self {
             Self::Call(call) => {
                 let verdict = Command::run(&call.call(), now, &mut recorder);
@@ -138,9 +138,8 @@ impl Op {
                 Verdict::Abandon(answer) => (answer, Change::Keep),
             };
         };
-        let existed = current.content.is_some();
         let (reply, change) = self.apply(now, current);
-        let notes = notes_of_one(&call.call(), &change, existed, classes);
+        let notes = notes_of_one(&call.call(), now, &change, current, classes);
         (Reply::Noted(Box::new(Noted { keyspace, reply, notes })), change)
     }
 

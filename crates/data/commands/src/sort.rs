@@ -19,7 +19,7 @@ use crate::room::ANSWER_TOO_LONG;
 use crate::set::Set;
 use crate::sorted_set::SortedSet;
 use crate::string::WRONGTYPE;
-use crate::{Args, Reply};
+use crate::{Args, Reply, hash};
 
 /// The most elements that one call sorts: a lane serves nobody else meanwhile.
 const ELEMENTS_MAX: usize = 262_144;
@@ -31,17 +31,21 @@ const NOT_A_NUMBER: Reply<'static> =
 
 const _: () = assert!(ELEMENTS_MAX == 262_144, "a text names the limit");
 
-pub(crate) fn sort(args: Args<'_>, _: UnixMillis, workspace: &mut dyn Workspace) -> Reply<'static> {
-    let sorted = Options::parse(args, true).and_then(|options| options.run(args, workspace));
+pub(crate) fn sort(
+    args: Args<'_>,
+    now: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    let sorted = Options::parse(args, true).and_then(|options| options.run(args, now, workspace));
     sorted.unwrap_or_else(|error| error)
 }
 
 pub(crate) fn sort_ro(
     args: Args<'_>,
-    _: UnixMillis,
+    now: UnixMillis,
     workspace: &mut dyn Workspace,
 ) -> Reply<'static> {
-    let sorted = Options::parse(args, false).and_then(|options| options.run(args, workspace));
+    let sorted = Options::parse(args, false).and_then(|options| options.run(args, now, workspace));
     sorted.unwrap_or_else(|error| error)
 }
 
@@ -124,6 +128,7 @@ impl<'a> Options<'a> {
     fn run(
         mut self,
         args: Args<'a>,
+        now: UnixMillis,
         workspace: &mut dyn Workspace,
     ) -> Result<Reply<'static>, Reply<'static>> {
         let held = workspace.read(args.get(1)).content;
@@ -142,13 +147,13 @@ impl<'a> Options<'a> {
                 elements.reverse();
             }
         } else {
-            self.sort(&mut elements, workspace)?;
+            self.sort(&mut elements, now, workspace)?;
         }
         let (start, end) = self.range(elements.len());
         let chosen = &elements[start..end];
         match self.stores_at(args) {
-            None => self.answer(chosen, workspace),
-            Some(to) => self.store(chosen, to, workspace),
+            None => self.answer(chosen, now, workspace),
+            Some(to) => self.store(chosen, to, now, workspace),
         }
     }
 
@@ -163,11 +168,12 @@ impl<'a> Options<'a> {
     fn sort(
         &self,
         elements: &mut Vec<Cow<'_, [u8]>>,
+        now: UnixMillis,
         workspace: &mut dyn Workspace,
     ) -> Result<(), Reply<'static>> {
         let by = |element: &[u8], workspace: &mut dyn Workspace| match self.by {
             None => Some(element.to_vec()),
-            Some(pattern) => find(pattern, element, workspace),
+            Some(pattern) => find(pattern, element, now, workspace),
         };
         if self.alpha {
             let mut keyed: Vec<_> = elements
@@ -208,6 +214,7 @@ impl<'a> Options<'a> {
     fn results(
         &self,
         elements: &[Cow<'_, [u8]>],
+        now: UnixMillis,
         workspace: &mut dyn Workspace,
         mut take: impl FnMut(Option<&[u8]>) -> Result<(), Reply<'static>>,
     ) -> Result<(), Reply<'static>> {
@@ -218,7 +225,7 @@ impl<'a> Options<'a> {
             for pattern in &self.get {
                 match *pattern {
                     b"#" => take(Some(element))?,
-                    pattern => take(find(pattern, element, workspace).as_deref())?,
+                    pattern => take(find(pattern, element, now, workspace).as_deref())?,
                 }
             }
         }
@@ -228,10 +235,11 @@ impl<'a> Options<'a> {
     fn answer(
         &self,
         elements: &[Cow<'_, [u8]>],
+        now: UnixMillis,
         workspace: &mut dyn Workspace,
     ) -> Result<Reply<'static>, Reply<'static>> {
         let (mut replies, mut room) = (Vec::new(), limits::REPLY_BYTES_MAX);
-        self.results(elements, workspace, |result| {
+        self.results(elements, now, workspace, |result| {
             let bytes = size_of::<Reply<'_>>() + result.map_or(0, <[u8]>::len);
             room = room.checked_sub(bytes).ok_or(Reply::error(ANSWER_TOO_LONG))?;
             replies.push(result.map_or(Reply::Null, |bytes| Reply::Bulk(bytes.to_vec().into())));
@@ -244,11 +252,12 @@ impl<'a> Options<'a> {
         &self,
         elements: &[Cow<'_, [u8]>],
         to: &[u8],
+        now: UnixMillis,
         workspace: &mut dyn Workspace,
     ) -> Result<Reply<'static>, Reply<'static>> {
         let (mut builder, mut count) = (Builder::new(0, 0), 0);
         let mut room = limits::VALUE_BYTES_MAX;
-        self.results(elements, workspace, |result| {
+        self.results(elements, now, workspace, |result| {
             let item = result.unwrap_or_default();
             room = room.checked_sub(item.len() + 1).ok_or(crate::packed::TOO_LARGE)?;
             builder.item(item);
@@ -287,7 +296,12 @@ fn elements_of(content: Content<'_>) -> Result<Vec<Cow<'_, [u8]>>, Reply<'static
 }
 
 /// What the key holds that a pattern names by an element: a string, or behind `->` a field of a hash.
-fn find(pattern: &[u8], element: &[u8], workspace: &mut dyn Workspace) -> Option<Vec<u8>> {
+fn find(
+    pattern: &[u8],
+    element: &[u8],
+    now: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Option<Vec<u8>> {
     let pattern = c_string(pattern);
     if pattern == b"#" {
         return Some(element.to_vec());
@@ -303,10 +317,7 @@ fn find(pattern: &[u8], element: &[u8], workspace: &mut dyn Workspace) -> Option
     let content = workspace.read(&key).content?;
     match (field, content.kind) {
         (None, ValueKind::String) => Some(content.bytes.to_vec()),
-        (Some(field), ValueKind::Hash) => {
-            let mut fields = Packed::read(content).fields();
-            fields.find(|(held, _)| *held == field).map(|(_, value)| value.to_vec())
-        }
+        (Some(field), ValueKind::Hash) => hash::value_in(content, field, now).map(<[u8]>::to_vec),
         _ => None,
     }
 }

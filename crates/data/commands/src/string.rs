@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Access, Change, Current, ValueKind};
 use quorate_types::{UnixMillis, limits};
 
+use crate::hash::expiring::own_expiry;
 use crate::number::integer;
 use crate::options::{Command, Condition, Options, Unit, absolute, digest_of};
 use crate::several::wrong_number_of_arguments;
@@ -60,9 +61,9 @@ pub(crate) fn bytes_of(current: Current<'_>) -> Result<&[u8], Reply<'static>> {
     Ok(string_of(current)?.unwrap_or_default())
 }
 
-/// The expiry that the key has.
+/// The expiry that the key has. That of its record may be earlier, where all fields of a hash expire.
 pub(crate) fn expiry_of(current: Current<'_>) -> Option<UnixMillis> {
-    current.content.and_then(|content| content.expire_at)
+    current.content.and_then(own_expiry)
 }
 
 /// Stores a string with an expiry; deletes the key if the expiry has passed already.

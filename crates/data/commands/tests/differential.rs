@@ -3,6 +3,7 @@
 mod collections;
 mod draw;
 mod dump;
+mod hash_expiry;
 mod hyperloglog;
 mod redis;
 mod streams;

@@ -20,8 +20,18 @@ fn shown(notes: &[Note]) -> String {
 
 /// Runs an op with notes of these classes on some keys.
 fn run(keys: &mut MapWorkspace, version: u64, classes: u32, op: Op) -> (Reply<'static>, String) {
+    run_at(NOW, keys, version, classes, op)
+}
+
+fn run_at(
+    now: UnixMillis,
+    keys: &mut MapWorkspace,
+    version: u64,
+    classes: u32,
+    op: Op,
+) -> (Reply<'static>, String) {
     let timestamp = Timestamp::new(version, WriterId(1));
-    match keys.run(NOW, timestamp, &op.noted(3, classes)) {
+    match keys.run(now, timestamp, &op.noted(3, classes)) {
         Verdict::Commit(Reply::Noted(noted)) => {
             assert_eq!(noted.keyspace, 3);
             (noted.reply.clone(), shown(&noted.notes))
@@ -44,6 +54,37 @@ fn each_command_has_the_events_of_redis() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Fields that have expired are told of by the change that drops them, and by no read.
+#[test]
+fn fields_that_a_change_drops_have_expired() {
+    let mut keys = MapWorkspace::default();
+    let lines = [
+        (0, "HSET h a 1 b 2 c 3", "hset h"),
+        (0, "HPEXPIRE h 10 FIELDS 1 a", "hexpire h"),
+        (0, "HPEXPIRE h 20 FIELDS 1 b", "hexpire h"),
+        (10, "HGET h a", ""),
+        (10, "HGETEX h FIELDS 1 a", ""),
+        (10, "HSET h c 4", "hexpired h, hset h"),
+        (10, "HSET h c 5", "hset h"),
+        (20, "EXPIRE h 10", "expire h"),
+        (20, "HDEL h c", "hdel h, del h"),
+    ];
+    for ((after, line, events), version) in lines.into_iter().zip(1..) {
+        let now = UnixMillis(NOW.0 + after);
+        let op = Op::Call(call(line));
+        assert_eq!(run_at(now, &mut keys, version, class::ALL, op).1, events, "{line}");
+        // An engine of single keys tells the same.
+        if let Op::Noted { .. } = Op::Call(call(line)).noted(3, class::ALL) {
+            let op = Op::Call(call("HSET h c 4")).noted(3, class::HASH);
+            let expired = after == 10 && line.starts_with("HGET");
+            let (reply, _) = op.apply(now, keys.get(now, b"h"));
+            let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
+            let wanted = if expired { "hexpired h, hset h" } else { "hset h" };
+            assert_eq!(shown(&noted.notes), wanted, "after {line}");
+        }
+    }
 }
 
 #[test]

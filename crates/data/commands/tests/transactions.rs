@@ -257,8 +257,9 @@ fn every_write_of_the_table_updates() {
         let words = std::iter::repeat_n(&b"1"[..], spec.arity.unsigned_abs().into());
         let words = [spec.name.as_bytes()].into_iter().chain(words.skip(1));
         let call = OwnedCall::new(words).expect(spec.name);
-        // GETEX without options is a GET, and so is BITFIELD without subcommands.
-        let writes = spec.flags.has(flag::WRITE) && !["getex", "bitfield"].contains(&spec.name);
+        // GETEX and HGETEX without options only read, and so does BITFIELD without subcommands.
+        let writes =
+            spec.flags.has(flag::WRITE) && !["getex", "hgetex", "bitfield"].contains(&spec.name);
         // A script may, unless it says that it doesn't.
         let writes = writes || call.call().is_script() && !spec.name.ends_with("_ro");
         assert_eq!(call.call().updates(), writes, "{}", spec.name);

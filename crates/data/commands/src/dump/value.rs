@@ -4,13 +4,14 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use quorate_machine::{Change, Content, ValueKind, mutant};
-use quorate_types::limits;
+use quorate_types::{UnixMillis, limits};
 
-use super::bytes::{Reader, chunk, write_length, write_string};
+use super::bytes::{Reader, chunk, write_length, write_number, write_string};
 use super::listpack::{Listpack, listpack, ziplist};
 use crate::double::{format_double, parse_double};
 use crate::hash;
-use crate::number::format_integer;
+use crate::hash::expiring::{Expiring, Field, Writing};
+use crate::number::{format_integer, parse_integer};
 use crate::packed::{Builder, Packed};
 use crate::set::{self, Set};
 use crate::sorted_set::{self, Entry, SortedSet};
@@ -32,6 +33,10 @@ const HASH_LISTPACK: u8 = 16;
 const SORTED_SET_LISTPACK: u8 = 17;
 const LIST_LISTPACKS: u8 = 18;
 const STREAM: u8 = 19;
+const SET_LISTPACK: u8 = 20;
+/// Hashes of which fields expire.
+const HASH_EXPIRING: u8 = 24;
+const HASH_LISTPACK_EXPIRING: u8 = 25;
 
 /// A node of a list: one element as it is, or a listpack.
 const NODE_PLAIN: usize = 1;
@@ -41,6 +46,9 @@ const NODE_PACKED: usize = 2;
 const NODE_BYTES_MAX: usize = 8192;
 const NODE_ELEMENT_BYTES: usize = 8;
 
+/// The latest expiry of a field that Redis stores: 48 bits.
+const EXPIRY_MAX: u64 = (1 << 48) - 2;
+
 /// Bytes in which the text of a score says its length; longer ones are those of no number and of the
 /// infinities.
 const NAN: u8 = 253;
@@ -48,14 +56,22 @@ const INFINITE: u8 = 254;
 const NEGATIVE_INFINITE: u8 = 255;
 
 /// Writes a value as Redis 7.0 does that compresses nothing, where that is determined: a set of strings
-/// and a large hash are in no order there.
+/// and a large hash are in no order there. A hash of which fields expire is written as Redis 7.4 does,
+/// without the fields that have expired.
 ///
 /// # Errors
 /// If the value is damaged.
-pub(super) fn write(content: Content<'_>, out: &mut Vec<u8>) -> Result<(), Reply<'static>> {
+pub(super) fn write(
+    content: Content<'_>,
+    now: UnixMillis,
+    out: &mut Vec<u8>,
+) -> Result<(), Reply<'static>> {
     let packed = || Packed::read(content);
     match content.kind {
-        ValueKind::Hash => write_hash(packed(), out),
+        ValueKind::Hash => match Expiring::of(packed(), now) {
+            Some(expiring) => write_expiring(expiring, hash::is_large(packed()), out),
+            None => write_hash(packed(), out),
+        },
         ValueKind::List => write_list(packed(), out),
         ValueKind::Set => write_set(Set::read(packed()), out),
         ValueKind::SortedSet => write_sorted_set(content, out),
@@ -82,6 +98,38 @@ fn write_hash(hash: Packed<'_>, out: &mut Vec<u8>) {
     }
     out.push(HASH_LISTPACK);
     write_listpack(hash.fields().flat_map(|(field, value)| [field.into(), value.into()]), out);
+}
+
+/// Whether what was written is a hash of which fields expire.
+pub(super) fn is_expiring(written: &[u8]) -> bool {
+    matches!(written.first(), Some(&(HASH_EXPIRING | HASH_LISTPACK_EXPIRING)))
+}
+
+/// Begins with the earliest expiry. In a listpack fields are ordered by expiry, those without one last,
+/// and each has its own behind its value, or 0. Otherwise it stands before the field, counted from the
+/// earliest one, which is 1.
+fn write_expiring(hash: Expiring<'_>, is_large: bool, out: &mut Vec<u8>) {
+    let mut fields: Vec<_> = hash.fields().collect();
+    let expiries = fields.iter().filter_map(|field| field.expire_at);
+    let earliest = expiries.min().map_or(0, |at| at.0);
+    out.push(if is_large { HASH_EXPIRING } else { HASH_LISTPACK_EXPIRING });
+    out.extend_from_slice(&earliest.to_le_bytes());
+    if is_large {
+        write_length(fields.len(), out);
+        for Field { name, value, expire_at } in fields {
+            write_number(expire_at.map_or(0, |at| at.0 - earliest + 1), out);
+            write_string(name, out);
+            write_string(value, out);
+        }
+        return;
+    }
+    fields.sort_by_key(|field| (field.expire_at.is_none(), field.expire_at));
+    let parts = fields.into_iter().flat_map(|Field { name, value, expire_at }| {
+        let expiry = expire_at.map_or(0, |at| at.0.cast_signed());
+        let expiry = format_integer(expiry, &mut [0; 20]).to_vec();
+        [name.into(), value.into(), Cow::Owned(expiry)]
+    });
+    write_listpack(parts, out);
 }
 
 fn write_listpack<'a>(elements: impl Iterator<Item = Cow<'a, [u8]>>, out: &mut Vec<u8>) {
@@ -157,8 +205,8 @@ fn score_bytes(score: f64) -> Vec<u8> {
     format_double(score).into_bytes()
 }
 
-/// Reads a value of any form that Redis 2.6 to 7.0 writes, without modules. Nothing if it
-/// is damaged, empty, or longer than a value may be.
+/// Reads a value of any form that Redis 2.6 to 7.0 writes, without modules, and hashes and sets of Redis
+/// 7.4. Nothing if it is damaged, empty, or longer than a value may be.
 pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
     let (&form, rest) = body.split_first()?;
     let mut reader = Reader::new(rest);
@@ -174,7 +222,10 @@ pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
             (read_list(form, &mut reader)?, ValueKind::List)
         }
         HASH | HASH_ZIPLIST | HASH_LISTPACK => (read_hash(form, &mut reader)?, ValueKind::Hash),
-        SET => (read_set(&mut reader)?, ValueKind::Set),
+        HASH_EXPIRING | HASH_LISTPACK_EXPIRING => {
+            (read_expiring(form, &mut reader)?, ValueKind::Hash)
+        }
+        SET | SET_LISTPACK => (read_set(form, &mut reader)?, ValueKind::Set),
         SET_INTEGERS => (read_integers(&reader.string()?)?, ValueKind::Set),
         SORTED_SET_TEXT | SORTED_SET | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => {
             (read_sorted_set(form, &mut reader)?, ValueKind::SortedSet)
@@ -257,6 +308,44 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Reads a hash of which fields expire, and some may have by now.
+fn read_expiring(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let earliest = u64::from_le_bytes(chunk(&mut reader.rest)?);
+    // Fields and their values, and the expiries in the same order.
+    let (mut elements, mut expiries) = (Elements::new(), Vec::new());
+    if form == HASH_EXPIRING {
+        for _ in 0..reader.length()? {
+            expiries.push(match reader.number()? {
+                0 => 0,
+                later => earliest.checked_add(later - 1)?,
+            });
+            elements.strings(2, reader)?;
+        }
+    } else {
+        let mut place = 0;
+        listpack(&reader.string()?, |element| {
+            place = (place + 1) % 3;
+            if place > 0 {
+                return elements.push(&element);
+            }
+            expiries.push(u64::try_from(parse_integer(&element)?).ok()?);
+            Some(())
+        })?;
+    }
+    if elements.count != 2 * expiries.len() || expiries.iter().any(|at| *at > EXPIRY_MAX) {
+        return None;
+    }
+    let bytes = elements.builder.finish(expiries.len());
+    let content = Content { bytes: &bytes, kind: ValueKind::Hash, expire_at: None };
+    let hash = Packed::read(content);
+    are_different(hash.fields().map(|(field, _)| field))?;
+    let mut writing = Writing::new(hash::form_of(hash), None, bytes.len() + 8 * expiries.len());
+    for ((name, value), at) in hash.fields().zip(expiries) {
+        writing.push(Field { name, value, expire_at: Some(UnixMillis(at)).filter(|_| at != 0) });
+    }
+    Some(writing.finish())
+}
+
 pub(crate) fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<()> {
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
@@ -264,9 +353,12 @@ pub(crate) fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option
     (different || mutant!("commands_member_restored_twice")).then_some(())
 }
 
-fn read_set(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     let mut elements = Elements::new();
-    elements.strings(reader.length()?, reader)?;
+    match form {
+        SET => elements.strings(reader.length()?, reader)?,
+        _ => listpack(&reader.string()?, |element| elements.push(&element))?,
+    }
     let bytes = elements.builder.finish(elements.count);
     let content = Content { bytes: &bytes, kind: ValueKind::Set, expire_at: None };
     let members = Packed::read(content).items();

@@ -263,8 +263,8 @@ fn damaged_collections_are_read_as_far_as_they_go() {
     let mut whole: BTreeMap<u8, Vec<Vec<u8>>> = BTreeMap::new();
     let mut store = Store::default();
     let mut draw = Draw::new(5);
-    for _ in 0..3_000 {
-        store.run(&draw.command());
+    for round in 0..3_000 {
+        store.run(&if round % 4 == 0 { draw.on_expiring_hash(b"k1", 0) } else { draw.command() });
         let keys = [draw.key(), b"z1".into(), b"z2".into(), b"g1".into()];
         let key = &keys[rng.below(4) as usize];
         if let Some(content) = store.current(key).content {
@@ -287,9 +287,10 @@ fn damaged_collections_are_read_as_far_as_they_go() {
         if rng.chance(1, 4) {
             bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
         }
-        let command = match rng.below(4) {
+        let command = match rng.below(5) {
             0 => draw.on_sorted_set(b"s1"),
             1 => draw.geo_command(),
+            2 => draw.on_expiring_hash(b"s1", 5),
             _ => draw.on_key(b"s1"),
         };
         let Ok(call) = OwnedCall::new(command.iter().map(Vec::as_slice)) else { continue };

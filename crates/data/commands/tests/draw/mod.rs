@@ -2,6 +2,7 @@
 
 mod collections;
 mod geo;
+pub(crate) mod hash_expiry;
 mod sketches;
 mod sorted_sets;
 mod streams;

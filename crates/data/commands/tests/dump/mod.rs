@@ -10,9 +10,14 @@ fn words(line: &str) -> Words {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// A payload with the version and checksum of its body.
+/// A payload with the version of Redis 7.0 and the checksum of its body.
 fn payload(body: &[u8]) -> Vec<u8> {
-    let mut bytes = [body, &[10, 0]].concat();
+    payload_of(body, 10)
+}
+
+/// A payload with a version and the checksum of its body.
+pub(super) fn payload_of(body: &[u8], version: u8) -> Vec<u8> {
+    let mut bytes = [body, &[version, 0]].concat();
     let crc = bytes.iter().fold(0_u64, |crc, byte| {
         (0..8).fold(crc ^ u64::from(*byte), |crc, _| match crc & 1 {
             1 => crc >> 1 ^ 0xad93_d235_94c9_35a9_u64.reverse_bits(),
@@ -23,7 +28,7 @@ fn payload(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn restore(key: &str, payload: &[u8]) -> Words {
+pub(super) fn restore(key: &str, payload: &[u8]) -> Words {
     let mut words = words(&format!("RESTORE {key} 0 x REPLACE"));
     words[3] = payload.into();
     words

@@ -1,5 +1,6 @@
 //! The smallest thing that commands can run on, and answers in a form to compare and to read.
 
+use quorate_collections::packed::{EXPIRING, HEADER_BYTES, Items};
 use quorate_commands::{
     Call, MapWorkspace, OwnedArgs, Reply, Split, format_decimal, format_double, resolve,
 };
@@ -217,9 +218,27 @@ fn unpacked(current: Current<'_>) -> Option<(ValueKind, Vec<u8>, Option<UnixMill
     let unpacked = Collection::unpack(content.kind, content.bytes).ok();
     let bytes = match current.large.or(unpacked.as_ref()) {
         Some(large) => [&[large.form()], &large.sorted()[..]].concat(),
+        None if content.kind == ValueKind::Hash && content.bytes[0] & EXPIRING != 0 => {
+            in_order(content.bytes)
+        }
         None => content.bytes.to_vec(),
     };
     Some((content.kind, bytes, content.expire_at))
+}
+
+/// A hash of which fields expire with the fields in the order of their names: each form keeps its own.
+fn in_order(bytes: &[u8]) -> Vec<u8> {
+    let Some((head, mut rest)) = bytes.split_at_checked(HEADER_BYTES + 8) else {
+        return bytes.to_vec();
+    };
+    let mut fields = Vec::new();
+    while let Some((expiry, behind)) = rest.split_first_chunk::<8>() {
+        let mut items = Items { rest: behind };
+        fields.push((items.next(), items.next(), *expiry));
+        rest = items.rest;
+    }
+    fields.sort();
+    [head, format!("{fields:?}").as_bytes()].concat()
 }
 
 /// Bytes and expiry.
