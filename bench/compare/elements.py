@@ -16,6 +16,7 @@ Needs only the standard library, redis-server and Rust. All traffic stays on 127
 import argparse
 import json
 import pathlib
+import random
 import selectors
 import signal
 import socket
@@ -32,17 +33,24 @@ from workloads import Runner
 HERE = pathlib.Path(__file__).resolve().parent
 LARGE, SMALL = 500_000, 1000
 SYSTEMS = ("quorate", "quorate-meerkat", "redis", "redis-wait2")
-# Words of a command that adds one element of a large collection; {key} is 16 bytes, {value} 32.
-ADD = {"hash": ("HSET", "big:hash", "{key}", "{value}"), "list": ("RPUSH", "big:list", "{value}"),
-       "set": ("SADD", "big:set", "{key}"), "sorted set": ("ZADD", "big:zset", "1", "{key}")}
-# Fields or members of a small one, and its words before them.
-PACKED_COLLECTIONS, PACKED_ELEMENTS = 20_000, 50
+# The command that adds elements, and the words of the element with this number; 16 and 32 bytes, and
+# keys as the load generator spells them.
+FIELD, VALUE = "key:%012d", "v" * 32
+KINDS = {
+    "hash": ("HSET", lambda number: (FIELD % number, VALUE)),
+    "list": ("RPUSH", lambda number: (VALUE,)),
+    "set": ("SADD", lambda number: (FIELD % number,)),
+    "sorted set": ("ZADD", lambda number: ("1", FIELD % number)),
+}
+ADDED_AT_ONCE = 200
+# Small ones, and the elements of each.
+PACKED_COLLECTIONS, PACKED_ELEMENTS = 60_000, 50
 CHANGES = {
     "hset": ("update", ("HSET", "{of}:hash", "{key}", "{value}")),
     "hget": ("read", ("HGET", "{of}:hash", "{key}")),
     "lpush": ("update", ("LPUSH", "{of}:list", "{value}")),
-    "zadd": ("update", ("ZADD", "{of}:zset", "2", "{key}")),
-    "zrank": ("read", ("ZRANK", "{of}:zset", "{key}")),
+    "zadd": ("update", ("ZADD", "{of}:sorted set", "2", "{key}")),
+    "zrank": ("read", ("ZRANK", "{of}:sorted set", "{key}")),
     "sadd": ("update", ("SADD", "{of}:set", "{key}")),
 }
 SUBSCRIBERS = 50
@@ -97,36 +105,47 @@ def measure_bytes(runner, system):
     grown = {}
     # What the first requests allocate for good is no cost of an element.
     runner.generate(system, "set", seconds=0.2, keys=1000, pipeline=16)
-    for name, words in ADD.items():
+    for name in KINDS:
+        fill(system.ports[0], name, f"small:{name}", range(SMALL))
         before = system.resident_bytes()[0]
-        runner.generate(system, "fill-command", connections=8, pipeline=64, seconds=0, command=words)
+        fill(system.ports[0], name, f"big:{name}", range(LARGE))
         say(system.name, "large", name)
         grown[f"large {name}"] = round((system.resident_bytes()[0] - before) / LARGE, 1)
-        small = tuple(word.replace("big:", "small:") for word in words)
-        runner.generate(system, "fill-command", seconds=0, keys=SMALL, command=small)
-    for name in ADD:
+    for name in KINDS:
+        fill_packed(system.ports[0], name, "warm", PACKED_COLLECTIONS // 10)
         before = system.resident_bytes()[0]
-        fill_packed(system.ports[0], name)
+        fill_packed(system.ports[0], name, "kept", PACKED_COLLECTIONS)
         say(system.name, "packed", name)
         elements = PACKED_COLLECTIONS * PACKED_ELEMENTS
         grown[f"packed {name}"] = round((system.resident_bytes()[0] - before) / elements, 1)
     return grown
 
 
-def fill_packed(port, kind):
-    """Many collections of some elements each."""
-    field, value = "f" * 14 + "%02d", "v" * 32
-    items = {"hash": lambda n: (field % n, value), "list": lambda n: (value,),
-             "set": lambda n: (field % n,), "sorted set": lambda n: (str(n), field % n)}[kind]
-    words = [word for number in range(PACKED_ELEMENTS) for word in items(number)]
-    name = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "sorted set": "ZADD"}[kind]
-    tail = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
-    requests = (f"*{len(words) + 2}\r\n${len(name)}\r\n{name}\r\n$14\r\np:{name[:4]}:{number:07d}\r\n{tail}"
-                for number in range(PACKED_COLLECTIONS))
+def fill(port, kind, key, numbers):
+    """Adds elements to one collection, in an order that has nothing to do with theirs."""
+    name, element = KINDS[kind]
+    shuffled = list(numbers)
+    random.Random(7).shuffle(shuffled)
     with Client(port) as client:
-        for request in requests:
-            client.ask(request.encode())
+        for at in range(0, len(shuffled), ADDED_AT_ONCE):
+            chosen = shuffled[at:at + ADDED_AT_ONCE]
+            client.ask(request(name, key, *(word for number in chosen for word in element(number))))
         client.finish()
+
+
+def fill_packed(port, kind, prefix, count):
+    """Many collections of some elements each."""
+    name, element = KINDS[kind]
+    words = [word for number in range(PACKED_ELEMENTS) for word in element(number)]
+    with Client(port) as client:
+        for number in range(count):
+            client.ask(request(name, f"{prefix}:{name}:{number:07d}", *words))
+        client.finish()
+
+
+def request(*words):
+    text = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+    return f"*{len(words)}\r\n{text}".encode()
 
 
 class Client:
@@ -284,9 +303,7 @@ def grow(port, over, members=GROWN_MEMBERS, modulus=None):
         have = int(systems.command(port, "SCARD", key)) if modulus is None else 0
         while have < members and not over.is_set():
             numbers = range(have, have + GROWN_AT_ONCE)
-            words = ["SADD", key, *(f"m{n % (modulus or members):07d}" for n in numbers)]
-            text = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
-            client.ask(f"*{len(words)}\r\n{text}".encode())
+            client.ask(request("SADD", key, *(f"m{n % (modulus or members):07d}" for n in numbers)))
             have += GROWN_AT_ONCE
         client.finish()
 
