@@ -73,7 +73,7 @@ impl<'a> OneKey<'a> {
         }
     }
 
-    /// From now on the key shows this version: it was changed, for whoever watches it.
+    /// From now on the key shows this version: a client that watches it sees that it was changed.
     pub fn set_timestamp(&mut self, timestamp: Timestamp) {
         self.timestamp = timestamp;
     }

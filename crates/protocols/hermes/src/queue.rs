@@ -3,8 +3,8 @@
 //! A key that is not Valid, or that has ops waiting already, queues what comes. On every Valid
 //! transition all reads are served first (pitfall H5), except those behind an update of their own
 //! origin, so that a client's pipelined commands on one key take effect in order; then one update
-//! starts, which the others mostly share (`combining.rs`). A queue also runs its key's message loss timer: a key that looks the same for too long
-//! has lost its VAL or its coordinator, and is replayed.
+//! starts, which the others mostly share (`combining.rs`). A queue also runs its key's message loss
+//! timer: a key that looks the same for too long has lost its VAL or its coordinator, and is replayed.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
