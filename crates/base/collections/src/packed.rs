@@ -25,6 +25,7 @@ pub const STRINGS: u8 = 3;
 
 /// The form, the count and the items of packed bytes. They may come from a peer: damaged ones are
 /// some other collection, with no more members than it has bytes.
+#[inline]
 pub fn split(bytes: &[u8]) -> (u8, usize, &[u8]) {
     let Some((head, items)) = bytes.split_first_chunk() else { return (0, 0, &[]) };
     let [form, count @ ..]: [u8; HEADER_BYTES] = *head;

@@ -37,30 +37,30 @@ key_functions! {
     hmset => |args, now, current| set_fields(args, now, current).map(|(_, change)| (Reply::Ok, change));
     hsetnx => |args, now, current| try_hsetnx(args, now, current);
     hget => |args, now, current| {
-        let hash = Hash::held(current, now)?;
-        Ok((bulk(hash.and_then(|hash| hash.get(args.get(2)))), Change::Keep))
+        let hash = Hash::held(current)?;
+        Ok((bulk(hash.and_then(|hash| hash.get(args.get(2), now))), Change::Keep))
     };
-    hmget => |args, now, current| Ok((Reply::Array(values(Hash::of(current, now)?, args)), Change::Keep));
+    hmget => |args, now, current| Ok((Reply::Array(values(Hash::of(current)?, args, now)), Change::Keep));
     hdel => |args, now, current| try_hdel(args, now, current);
-    hlen => |_, now, current| Ok((Reply::Int(Hash::of(current, now)?.len() as i64), Change::Keep));
+    hlen => |_, now, current| Ok((Reply::Int(Hash::of(current)?.len(now) as i64), Change::Keep));
     hstrlen => |args, now, current| {
-        let value = Hash::of(current, now)?.get(args.get(2));
+        let value = Hash::of(current)?.get(args.get(2), now);
         Ok((Reply::Int(value.map_or(0, <[u8]>::len) as i64), Change::Keep))
     };
     hexists => |args, now, current| {
-        let value = Hash::of(current, now)?.get(args.get(2));
+        let value = Hash::of(current)?.get(args.get(2), now);
         Ok((Reply::Int(i64::from(value.is_some())), Change::Keep))
     };
     hgetall => |_, now, current| {
         let pair = |(field, value)| (bulk(Some(field)), bulk(Some(value)));
-        Ok((Reply::Map(Hash::of(current, now)?.fields_from(0).map(pair).collect()), Change::Keep))
+        Ok((Reply::Map(Hash::of(current)?.fields_from(0, now).map(pair).collect()), Change::Keep))
     };
     hkeys => |_, now, current| {
-        let fields = Hash::of(current, now)?.fields_from(0);
+        let fields = Hash::of(current)?.fields_from(0, now);
         Ok((Reply::Array(fields.map(|(field, _)| bulk(Some(field))).collect()), Change::Keep))
     };
     hvals => |_, now, current| {
-        let fields = Hash::of(current, now)?.fields_from(0);
+        let fields = Hash::of(current)?.fields_from(0, now);
         Ok((Reply::Array(fields.map(|(_, value)| bulk(Some(value))).collect()), Change::Keep))
     };
     hincrby => |args, now, current| try_hincrby(args, now, current);
@@ -68,15 +68,15 @@ key_functions! {
     hrandfield => |args, now, current| try_hrandfield(args, now, current);
     hscan => |args, now, current| {
         let scan = Scan::parse(args)?;
-        let Some(hash) = Hash::held(current, now)? else {
+        let Some(hash) = Hash::held(current)? else {
             return Ok((scanned(0, Vec::new()), Change::Keep));
         };
         let scan = scan.options(args)?;
         let pair = |(field, value)| Pair { field, value };
         let (next, part) = match hash {
-            Hash::Packed(_) | Hash::Expiring(_) => {
+            Hash::Packed(_) => {
                 let compact = hash.form() != BEYOND_COMPACT;
-                scan.part(compact, hash.fields_from(0).map(pair))
+                scan.part(compact, hash.fields_from(0, now).map(pair))
             }
             Hash::Large(large) => {
                 let (place, count) = scan.wanted();
@@ -92,72 +92,80 @@ key_functions! {
 /// A hash as it lies in a value.
 #[derive(Clone, Copy)]
 enum Hash<'a> {
+    /// Of some, fields expire ([`Hash::expiring`]), and what has expired by the moment of the command isn't
+    /// there.
     Packed(Packed<'a>),
-    /// Fields of it expire.
-    Expiring(Expiring<'a>),
     Large(&'a collections::Hash),
 }
 
 impl<'a> Hash<'a> {
-    /// What the key holds now, if it holds anything.
+    /// What the key holds, if it holds anything.
     ///
     /// # Errors
     /// If it holds something else.
-    fn held(current: Current<'a>, now: UnixMillis) -> Result<Option<Self>, Reply<'static>> {
+    fn held(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
         match current.large.and_then(|large| large.hash()) {
             Some(large) => Ok(Some(Self::Large(large))),
-            None => {
-                let packed = Packed::of(current, ValueKind::Hash)?;
-                Ok(packed.map(|packed| Self::of_packed(packed, now)))
-            }
+            None => Ok(Packed::of(current, ValueKind::Hash)?.map(Self::Packed)),
         }
     }
 
-    fn of_packed(packed: Packed<'a>, now: UnixMillis) -> Self {
-        Expiring::of(packed, now).map_or(Self::Packed(packed), Self::Expiring)
+    /// It, if it is one of which fields expire.
+    #[inline]
+    fn expiring(self, now: UnixMillis) -> Option<Expiring<'a>> {
+        match self {
+            Self::Packed(packed) => Expiring::of(packed, now),
+            Self::Large(_) => None,
+        }
     }
 
     /// The same, empty if the key holds nothing.
-    fn of(current: Current<'a>, now: UnixMillis) -> Result<Self, Reply<'static>> {
-        Ok(Self::held(current, now)?.unwrap_or(Self::Packed(Packed::EMPTY)))
+    fn of(current: Current<'a>) -> Result<Self, Reply<'static>> {
+        Ok(Self::held(current)?.unwrap_or(Self::Packed(Packed::EMPTY)))
     }
 
-    fn len(self) -> usize {
+    fn len(self, now: UnixMillis) -> usize {
         match self {
-            Self::Packed(packed) => packed.count,
-            Self::Expiring(hash) => hash.fields().count(),
+            Self::Packed(packed) => match self.expiring(now) {
+                Some(hash) => hash.fields().count(),
+                None => packed.count,
+            },
             Self::Large(large) => large.len(),
         }
     }
 
     /// The value of a field.
-    fn get(self, field: &[u8]) -> Option<&'a [u8]> {
+    fn get(self, field: &[u8], now: UnixMillis) -> Option<&'a [u8]> {
         match self {
-            Self::Packed(packed) => place(packed, field).map(|(value, _)| value),
-            Self::Expiring(hash) => {
-                hash.fields().find(|held| held.name == field).map(|held| held.value)
-            }
+            Self::Packed(packed) => match self.expiring(now) {
+                Some(hash) => hash.get(field).map(|held| held.value),
+                None => place(packed, field).map(|(value, _)| value),
+            },
             Self::Large(large) => large.get(field),
         }
     }
 
     /// The fields with their values, from one number on.
-    fn fields_from(self, number: usize) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let (packed, expiring, large) = match self {
-            Self::Packed(packed) => (Some(packed.fields().skip(number)), None, None),
-            Self::Expiring(hash) => (None, Some(hash.fields().skip(number)), None),
-            Self::Large(large) => (None, None, Some(large.fields_from(number))),
+    fn fields_from(
+        self,
+        number: usize,
+        now: UnixMillis,
+    ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let (packed, large) = match self {
+            Self::Packed(packed) => (Some(packed), None),
+            Self::Large(large) => (None, Some(large.fields_from(number))),
         };
+        let expiring = self.expiring(now).map(|hash| hash.fields().skip(number));
+        let packed =
+            packed.filter(|_| expiring.is_none()).map(|packed| packed.fields().skip(number));
         let expiring = expiring.into_iter().flatten().map(|field| (field.name, field.value));
         packed.into_iter().flatten().chain(expiring).chain(large.into_iter().flatten())
     }
 
     /// The fields with their values and expiries.
-    fn fields(self) -> impl Iterator<Item = Field<'a>> {
-        let (expiring, others) = match self {
-            Self::Expiring(hash) => (Some(hash.fields()), None),
-            Self::Packed(_) | Self::Large(_) => (None, Some(self.fields_from(0))),
-        };
+    fn fields(self, now: UnixMillis) -> impl Iterator<Item = Field<'a>> {
+        let expiring = self.expiring(now).map(Expiring::fields);
+        let others = if expiring.is_some() { None } else { Some(self.fields_from(0, now)) };
         let endless = |(name, value)| Field { name, value, expire_at: None };
         expiring.into_iter().flatten().chain(others.into_iter().flatten().map(endless))
     }
@@ -165,17 +173,20 @@ impl<'a> Hash<'a> {
     /// The form of its packed bytes if no field expires.
     fn form(self) -> u8 {
         match self {
-            Self::Packed(packed) => packed.form,
-            Self::Expiring(hash) => hash.form(),
+            Self::Packed(packed) => packed.form & !EXPIRING,
             Self::Large(_) => BEYOND_COMPACT,
         }
     }
 
     /// The fields with these numbers, which are in order.
-    fn at_places(self, places: impl Iterator<Item = usize>) -> Vec<(&'a [u8], &'a [u8])> {
+    fn at_places(
+        self,
+        places: impl Iterator<Item = usize>,
+        now: UnixMillis,
+    ) -> Vec<(&'a [u8], &'a [u8])> {
         match self {
-            Self::Packed(_) | Self::Expiring(_) => {
-                let fields: Vec<_> = self.fields_from(0).collect();
+            Self::Packed(_) => {
+                let fields: Vec<_> = self.fields_from(0, now).collect();
                 places.filter_map(|at| fields.get(at).copied()).collect()
             }
             Self::Large(large) => places.filter_map(|at| large.fields_from(at).next()).collect(),
@@ -216,7 +227,7 @@ pub(crate) fn value_in<'a>(
     field: &[u8],
     now: UnixMillis,
 ) -> Option<&'a [u8]> {
-    Hash::of_packed(Packed::read(content), now).get(field)
+    Hash::Packed(Packed::read(content)).get(field, now)
 }
 
 /// The form of a new hash with these fields.
@@ -242,15 +253,15 @@ fn bulk(bytes: Option<&[u8]>) -> Reply<'_> {
 }
 
 /// What `HMGET` answers of each of its fields.
-fn values<'a>(hash: Hash<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
+fn values<'a>(hash: Hash<'a>, args: Args<'a>, now: UnixMillis) -> Vec<Reply<'a>> {
     let hash = match hash {
-        Hash::Packed(packed) => packed,
+        Hash::Packed(packed) if packed.form & EXPIRING == 0 => packed,
         Hash::Large(large) => {
             return args.iter().skip(2).map(|field| bulk(large.get(field))).collect();
         }
-        Hash::Expiring(_) => {
+        Hash::Packed(_) => {
             let names = args.iter().skip(2);
-            let edit = Edit::new(hash, names.clone());
+            let edit = Edit::new(hash, now, names.clone());
             return names.map(|name| bulk(edit.get(name).map(|field| field.value))).collect();
         }
     };
@@ -286,20 +297,11 @@ fn set_fields<'a>(
     }
     let mut named = Named::new(args.iter().skip(2).step_by(2));
     let value = |member: Member<'_>| args.get(3 + 2 * member.last);
-    let hash = match Hash::of(current, now)? {
-        Hash::Packed(packed) => packed,
-        hash @ Hash::Expiring(_) => {
-            let names = args.iter().skip(2).step_by(2);
-            let (mut edit, mut new) = (Edit::new(hash, names.clone()), 0);
-            for (name, value) in names.zip(args.iter().skip(3).step_by(2)) {
-                let held = edit.get(name);
-                new += i64::from(held.is_none());
-                let kept = held.filter(|_| mutant!("commands_hset_keeps_the_expiry"));
-                edit.set(name, value, kept.and_then(|held| held.expire_at));
-            }
-            return Ok((new, edit.finish(current)?));
-        }
-        Hash::Large(large) => {
+    let hash = match Hash::held(current)? {
+        None => Packed::EMPTY,
+        Some(Hash::Packed(packed)) if packed.form & EXPIRING == 0 => packed,
+        Some(hash @ Hash::Packed(_)) => return set_expiring(hash, args, now, current),
+        Some(Hash::Large(large)) => {
             let (mut delta, mut new) = (Delta::new(), 0);
             for field in (0..named.len()).map(|number| named.get(number)) {
                 new += usize::from(large.get(field.name).is_none());
@@ -334,21 +336,37 @@ fn set_fields<'a>(
     Ok((new.len() as i64, replace(builder.finish(count), ValueKind::Hash, current)?))
 }
 
+/// [`set_fields`] where fields of the hash expire; those that it sets don't any more. What ordinary hashes do
+/// is faster with this in a function of its own.
+#[cold]
+fn set_expiring<'a>(
+    hash: Hash<'a>,
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> Result<(i64, Change<'a>), Reply<'static>> {
+    let names = args.iter().skip(2).step_by(2);
+    let (mut edit, mut new) = (Edit::new(hash, now, names.clone()), 0);
+    for (name, value) in names.zip(args.iter().skip(3).step_by(2)) {
+        let held = edit.get(name);
+        new += i64::from(held.is_none());
+        let kept = held.filter(|_| mutant!("commands_hset_keeps_the_expiry"));
+        edit.set(name, value, kept.and_then(|held| held.expire_at));
+    }
+    Ok((new, edit.finish(current)?))
+}
+
 /// The change that gives one field a value; its expiry stays. A new one comes behind all others.
 fn put<'a, 'b>(
     hash: Hash<'b>,
+    now: UnixMillis,
     field: &'b [u8],
     value: &'b [u8],
     current: Current<'_>,
 ) -> Result<Change<'a>, Reply<'static>> {
     let hash = match hash {
-        Hash::Packed(packed) => packed,
-        Hash::Expiring(_) => {
-            let mut edit = Edit::new(hash, [field].into_iter());
-            let kept = edit.get(field).and_then(|held| held.expire_at);
-            edit.set(field, value, kept);
-            return edit.finish(current);
-        }
+        Hash::Packed(packed) if packed.form & EXPIRING == 0 => packed,
+        Hash::Packed(_) => return put_expiring(hash, now, field, value, current),
         Hash::Large(large) => {
             let mut delta = Delta::new();
             delta.push(Step::Put { field, value });
@@ -365,33 +383,41 @@ fn put<'a, 'b>(
     replace(bytes, ValueKind::Hash, current)
 }
 
+/// [`put`] where fields of the hash expire.
+#[cold]
+fn put_expiring<'a, 'b>(
+    hash: Hash<'b>,
+    now: UnixMillis,
+    field: &'b [u8],
+    value: &'b [u8],
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    let mut edit = Edit::new(hash, now, [field].into_iter());
+    let kept = edit.get(field).and_then(|held| held.expire_at);
+    edit.set(field, value, kept);
+    edit.finish(current)
+}
+
 fn try_hsetnx<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
-    if hash.get(args.get(2)).is_some() {
+    let hash = Hash::of(current)?;
+    if hash.get(args.get(2), now).is_some() {
         return Ok((Reply::Int(0), Change::Keep));
     }
-    Ok((Reply::Int(1), put(hash, args.get(2), args.get(3), current)?))
+    Ok((Reply::Int(1), put(hash, now, args.get(2), args.get(3), current)?))
 }
 
 fn try_hdel<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
-    let Some(hash) = Hash::held(current, now)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let Some(hash) = Hash::held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
     let mut named = Named::new(args.iter().skip(2));
     let (removed, change) = match hash {
-        Hash::Packed(packed) => {
+        Hash::Packed(packed) if packed.form & EXPIRING == 0 => {
             let bytes = named.remove_from(packed, 2);
             match named.count_met() {
                 0 => (0, Change::Keep),
                 removed => (removed, replace(bytes, ValueKind::Hash, current)?),
             }
         }
-        Hash::Expiring(_) => {
-            let (mut edit, mut removed) = (Edit::new(hash, args.iter().skip(2)), 0);
-            for name in args.iter().skip(2) {
-                removed += usize::from(edit.get(name).is_some());
-                edit.remove(name);
-            }
-            (removed, edit.finish(current)?)
-        }
+        Hash::Packed(_) => remove_expiring(hash, args, now, current)?,
         Hash::Large(large) => {
             let (mut delta, mut removed) = (Delta::new(), 0);
             let fields = (0..named.len()).map(|number| named.get(number).name);
@@ -405,24 +431,40 @@ fn try_hdel<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcom
     Ok((Reply::Int(removed as i64), change))
 }
 
+/// How many of the fields a call removes, and the change, where fields of the hash expire.
+#[cold]
+fn remove_expiring<'a>(
+    hash: Hash<'a>,
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> Result<(usize, Change<'a>), Reply<'static>> {
+    let (mut edit, mut removed) = (Edit::new(hash, now, args.iter().skip(2)), 0);
+    for name in args.iter().skip(2) {
+        removed += usize::from(edit.get(name).is_some());
+        edit.remove(name);
+    }
+    Ok((removed, edit.finish(current)?))
+}
+
 fn try_hincrby<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let amount = integer(args.get(3))?;
-    let hash = Hash::of(current, now)?;
-    let old = hash.get(args.get(2)).map_or(Ok(0), |value| {
+    let hash = Hash::of(current)?;
+    let old = hash.get(args.get(2), now).map_or(Ok(0), |value| {
         parse_integer(value).ok_or(Reply::error("ERR hash value is not an integer"))
     })?;
     let new =
         old.checked_add(amount).ok_or(Reply::error("ERR increment or decrement would overflow"))?;
     let text = format_integer(new, &mut [0; 20]).to_vec();
-    Ok((Reply::Int(new), put(hash, args.get(2), &text, current)?))
+    Ok((Reply::Int(new), put(hash, now, args.get(2), &text, current)?))
 }
 
 fn try_hincrbyfloat<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let amount =
         LongDouble::parse(args.get(3)).ok_or(Reply::error("ERR value is not a valid float"))?;
     let amount = amount.finite().ok_or(Reply::error("ERR value is NaN or Infinity"))?;
-    let hash = Hash::of(current, now)?;
-    let old = hash.get(args.get(2)).map_or(Ok(LongDouble::ZERO), |value| {
+    let hash = Hash::of(current)?;
+    let old = hash.get(args.get(2), now).map_or(Ok(LongDouble::ZERO), |value| {
         LongDouble::parse(value).ok_or(Reply::error("ERR hash value is not a float"))
     })?;
     let new = old
@@ -430,16 +472,16 @@ fn try_hincrbyfloat<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -
         .finite()
         .ok_or(Reply::error("ERR increment would produce NaN or Infinity"))?;
     let text = new.format();
-    let change = put(hash, args.get(2), &text, current)?;
+    let change = put(hash, now, args.get(2), &text, current)?;
     Ok((Reply::Bulk(text.into()), change))
 }
 
 fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let mut draw = rng(args, now, current);
     if args.len() == 2 {
-        let Some(hash) = Hash::held(current, now)? else { return Ok((Reply::Null, Change::Keep)) };
-        let at = draw.below(hash.len().max(1) as u64) as usize;
-        let drawn = hash.fields_from(at).next().map(|(field, _)| field);
+        let Some(hash) = Hash::held(current)? else { return Ok((Reply::Null, Change::Keep)) };
+        let at = draw.below(hash.len(now).max(1) as u64) as usize;
+        let drawn = hash.fields_from(at, now).next().map(|(field, _)| field);
         return Ok((bulk(drawn), Change::Keep));
     }
     let count = Count::parse(args.get(2))?;
@@ -450,11 +492,11 @@ fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> 
     if with_values && count.is_beyond_half() {
         return Err(Reply::error("ERR value is out of range"));
     }
-    let Some(hash) = Hash::held(current, now)? else {
+    let Some(hash) = Hash::held(current)? else {
         return Ok((Reply::Array(vec![]), Change::Keep));
     };
-    let places = count.draw(hash.len(), &mut draw)?;
-    let drawn = hash.at_places(places.into_iter()).into_iter();
+    let places = count.draw(hash.len(now), &mut draw)?;
+    let drawn = hash.at_places(places.into_iter(), now).into_iter();
     let reply = if with_values {
         Reply::Pairs(drawn.map(|(field, value)| (bulk(Some(field)), bulk(Some(value)))).collect())
     } else {

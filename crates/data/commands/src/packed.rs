@@ -52,6 +52,7 @@ impl<'a> Packed<'a> {
     ///
     /// # Errors
     /// If it holds something else.
+    #[inline]
     pub(crate) fn of(
         current: Current<'a>,
         kind: ValueKind,
@@ -66,6 +67,7 @@ impl<'a> Packed<'a> {
 
     /// Reads what [`Builder`] wrote. The bytes may come from a peer: damaged ones are some other
     /// collection, with no more members than it has bytes.
+    #[inline]
     pub(crate) fn read(content: Content<'a>) -> Self {
         let (form, count, items) = packed::split(content.bytes);
         Self { form, count, items }

@@ -7,7 +7,7 @@ use quorate_collections::{self as collections, Delta, Step};
 use quorate_machine::{Change, Current, ValueKind, mutant};
 use quorate_types::{UnixMillis, limits};
 
-use super::expiring::{Expiring, Field, Writing};
+use super::expiring::{Field, Writing};
 use super::{Hash, form, large};
 use crate::Reply;
 use crate::named::{Member, Named};
@@ -24,6 +24,7 @@ const TOO_LARGE: Reply<'static> = Reply::error(
 /// command, until the new hash is written.
 pub(super) struct Edit<'a> {
     hash: Hash<'a>,
+    now: UnixMillis,
     named: Named<'a>,
     /// What those named are by now, in the order of `named`.
     fields: Vec<Option<Field<'a>>>,
@@ -41,7 +42,11 @@ struct Sum {
 }
 
 impl<'a> Edit<'a> {
-    pub(super) fn new(hash: Hash<'a>, names: impl Iterator<Item = &'a [u8]>) -> Self {
+    pub(super) fn new(
+        hash: Hash<'a>,
+        now: UnixMillis,
+        names: impl Iterator<Item = &'a [u8]>,
+    ) -> Self {
         let mut named = Named::new(names);
         let mut fields = vec![None; named.len()];
         if let Hash::Large(large) = hash {
@@ -53,7 +58,7 @@ impl<'a> Edit<'a> {
                 }
             }
         } else {
-            let mut all = hash.fields();
+            let mut all = hash.fields(now);
             while !named.all_met()
                 && let Some(field) = all.next()
             {
@@ -62,7 +67,7 @@ impl<'a> Edit<'a> {
                 }
             }
         }
-        Self { hash, named, fields, is_changed: false }
+        Self { hash, now, named, fields, is_changed: false }
     }
 
     /// What a field that the command names is by now.
@@ -93,10 +98,11 @@ impl<'a> Edit<'a> {
 
     /// Its fields by now; new ones are behind the others.
     fn result<'s>(&'s self, new: &'s [Member<'a>]) -> impl Iterator<Item = Field<'a>> + 's {
-        let held = self.hash.fields().filter_map(|field| match self.named.find(field.name) {
-            Some(number) => self.fields[number],
-            None => Some(field),
-        });
+        let held =
+            self.hash.fields(self.now).filter_map(|field| match self.named.find(field.name) {
+                Some(number) => self.fields[number],
+                None => Some(field),
+            });
         held.chain(new.iter().filter_map(|member| self.get(member.name)))
     }
 
@@ -204,8 +210,9 @@ pub(crate) fn expire_key(
     now: UnixMillis,
 ) -> Result<Option<Change<'static>>, Reply<'static>> {
     let hash = current.content.filter(|content| content.kind == ValueKind::Hash);
-    let hash = hash.and_then(|content| Expiring::of(Packed::read(content), now));
-    let edit = hash.map(|hash| Edit::new(Hash::Expiring(hash), core::iter::empty()));
+    let hash = hash.map(|content| Hash::Packed(Packed::read(content)));
+    let hash = hash.filter(|hash| hash.expiring(now).is_some());
+    let edit = hash.map(|hash| Edit::new(hash, now, core::iter::empty()));
     edit.map(|edit| edit.finish_with(own, current)).transpose()
 }
 

@@ -13,11 +13,13 @@
 
 use alloc::vec::Vec;
 
-use quorate_collections::packed;
 use quorate_machine::{Content, Current, ValueKind, mutant};
 use quorate_types::UnixMillis;
 
-use crate::packed::{Builder, EXPIRING, Items, Packed};
+use crate::packed::{Builder, EXPIRING, HEADER_BYTES, Items, Packed};
+
+/// Bytes of the key's own expiry.
+const OWN_BYTES: usize = 8;
 
 /// A field of a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,30 +32,29 @@ pub(crate) struct Field<'a> {
 /// A hash of which fields expire, at one moment: what has expired by then isn't there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expiring<'a> {
-    form: u8,
     /// Fields with their expiries.
     items: &'a [u8],
     now: UnixMillis,
 }
 
 impl<'a> Expiring<'a> {
-    /// The hash in these bytes, if fields of it expire. Damaged bytes are a hash with fewer fields.
+    /// The hash in these bytes, if fields of it expire. Damaged ones are a hash with fewer fields.
+    #[inline]
     pub(crate) fn of(hash: Packed<'a>, now: UnixMillis) -> Option<Self> {
         if hash.form & EXPIRING == 0 {
             return None;
         }
-        let (_own, items) = hash.items.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        Some(Self { form: hash.form & !EXPIRING, items, now })
+        Some(Self { items: hash.items.get(OWN_BYTES..).unwrap_or_default(), now })
     }
 
-    /// The form that it would have if no field of it expired.
-    pub(super) fn form(self) -> u8 {
-        self.form
+    /// A field.
+    pub(super) fn get(self, name: &[u8]) -> Option<Field<'a>> {
+        self.fields().find(|field| field.name == name)
     }
 
     /// Its fields.
     pub(crate) fn fields(self) -> impl Iterator<Item = Field<'a>> + Clone {
-        let Self { now, mut items, .. } = self;
+        let Self { now, mut items } = self;
         let all = core::iter::from_fn(move || {
             let field;
             (field, items) = split_first(items)?;
@@ -64,7 +65,7 @@ impl<'a> Expiring<'a> {
 
     /// Whether it still holds fields that have expired.
     pub(crate) fn holds_expired(self) -> bool {
-        let Self { now, mut items, .. } = self;
+        let Self { now, mut items } = self;
         while let Some((field, rest)) = split_first(items) {
             if field.has_expired(now) {
                 return true;
@@ -123,17 +124,15 @@ impl Writing {
 }
 
 /// The expiry of a key of its own: what commands on keys show, and what a change of its value keeps.
+#[inline]
 pub(crate) fn own_expiry(content: Content<'_>) -> Option<UnixMillis> {
-    if content.kind != ValueKind::Hash {
-        return content.expire_at;
+    let is_expiring = content.kind == ValueKind::Hash
+        && content.bytes.first().is_some_and(|form| form & EXPIRING != 0);
+    if is_expiring && !mutant!("commands_own_expiry_lost") {
+        let own = content.bytes.get(HEADER_BYTES..).and_then(<[u8]>::first_chunk);
+        return own.and_then(expiry);
     }
-    let (form, _, items) = packed::split(content.bytes);
-    match items.split_first_chunk() {
-        Some((own, _)) if form & EXPIRING != 0 && !mutant!("commands_own_expiry_lost") => {
-            expiry(own)
-        }
-        _ => content.expire_at,
-    }
+    content.expire_at
 }
 
 /// Whether a key holds a hash with fields that have expired: the next change of it drops them.

@@ -156,13 +156,13 @@ fn try_hexpire<'a>(
     now: UnixMillis,
     current: Current<'a>,
 ) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let at = unit.moment(args.get(2), args, now)?;
     let word = args.get(3);
     let condition = Condition::ALL.iter().find(|(_, name)| is_word(word, name));
     let (condition, next) = condition.map_or((Condition::Always, 3), |(known, _)| (*known, 4));
     let fields = fields(args, next, NOT_GREATER)?;
-    let mut edit = Edit::new(hash, fields.clone());
+    let mut edit = Edit::new(hash, now, fields.clone());
     let mut answer = |name| match edit.get(name) {
         None => ABSENT,
         Some(field) if !condition.allows(field.expire_at, at) => REFUSED,
@@ -186,9 +186,9 @@ fn tell<'a>(
     current: Current<'a>,
     number: impl Fn(u64) -> u64,
 ) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let fields = fields(args, 2, NOT_POSITIVE)?;
-    let edit = Edit::new(hash, fields.clone());
+    let edit = Edit::new(hash, now, fields.clone());
     let answer = |name| match edit.get(name).map(|field| field.expire_at) {
         None => ABSENT,
         Some(None) => ENDLESS,
@@ -198,9 +198,9 @@ fn tell<'a>(
 }
 
 fn try_hpersist<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let fields = fields(args, 2, NOT_POSITIVE)?;
-    let mut edit = Edit::new(hash, fields.clone());
+    let mut edit = Edit::new(hash, now, fields.clone());
     let mut answer = |name| match edit.get(name) {
         None => ABSENT,
         Some(field) if field.expire_at.is_none() => ENDLESS,
@@ -214,9 +214,9 @@ fn try_hpersist<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Ou
 }
 
 fn try_hgetdel<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let fields = fields(args, 2, NOT_POSITIVE)?;
-    let mut edit = Edit::new(hash, fields.clone());
+    let mut edit = Edit::new(hash, now, fields.clone());
     let answer = |name| {
         let value = edit.get(name).map(|field| field.value);
         edit.remove(name);
@@ -251,10 +251,10 @@ pub(crate) fn hgetex_access(args: Args<'_>) -> Access {
 }
 
 fn try_hgetex<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let (wanted, next) = hgetex_option(args, now)?;
     let fields = fields(args, next, NOT_POSITIVE)?;
-    let mut edit = Edit::new(hash, fields.clone());
+    let mut edit = Edit::new(hash, now, fields.clone());
     let mut answers = Vec::new();
     for name in fields {
         let field = edit.get(name);
@@ -344,10 +344,10 @@ impl Setting {
 
 fn try_hsetex<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let setting = Setting::parse(args, now)?;
-    let hash = Hash::of(current, now)?;
+    let hash = Hash::of(current)?;
     let names = args.iter().skip(setting.first).step_by(2);
     let values = args.iter().skip(setting.first + 1).step_by(2);
-    let mut edit = Edit::new(hash, names.clone());
+    let mut edit = Edit::new(hash, now, names.clone());
     let is_refused = names.clone().any(|name| match edit.get(name) {
         Some(_) => setting.only_absent,
         None => setting.only_present,
