@@ -79,6 +79,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Serves a Valid key's queue: every read that may go, then updates until one is pending.
     pub(crate) fn serve(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
         let outer = self.serving.replace(handle);
+        // What has waited is of several clients, and not only of the one whose op runs now.
+        self.table.set_writer(0);
         loop {
             if !mutant!("hermes_reads_after_writes") {
                 self.serve_reads(now, handle, effects);

@@ -238,6 +238,8 @@ pub(crate) const ELSEWHERE: &[&str] = &[
     "session",
     "keyrange",
     "delex digest waitaof",
+    "hexpire hexpireat hpexpire hpexpireat httl hpttl hexpiretime hpexpiretime hpersist",
+    "hgetdel hgetex hsetex",
     "delifeq",
     "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop",
     "eval eval_ro evalsha evalsha_ro script fcall fcall_ro function",
