@@ -36,7 +36,18 @@ fuzz_target!(|body: &[u8]| {
     if ask(&mut keys, &[b"RESTORE", b"k", b"0", &payload(body)]).is_error() {
         return;
     }
-    let Reply::Bulk(dumped) = ask(&mut keys, &[b"DUMP", b"k"]) else { panic!("it is there") };
+    let dumped = match ask(&mut keys, &[b"DUMP", b"k"]) {
+        Reply::Bulk(dumped) => dumped,
+        // A hash whose fields have all expired is gone at once.
+        Reply::Null if matches!(body.first(), Some(24 | 25)) => return,
+        other => panic!("{other:?} is no payload"),
+    };
     assert_eq!(ask(&mut keys, &[b"RESTORE", b"other", b"0", &dumped]), Reply::Ok);
-    assert_eq!(ask(&mut keys, &[b"DUMP", b"other"]), Reply::Bulk(dumped));
+    let Reply::Bulk(again) = ask(&mut keys, &[b"DUMP", b"other"]) else { panic!("it is there") };
+    if matches!(body.first(), Some(24 | 25)) {
+        // Without the fields that have expired it may be in Redis's compact encoding again.
+        assert_eq!(ask(&mut keys, &[b"RESTORE", b"third", b"0", &again]), Reply::Ok);
+        return assert_eq!(ask(&mut keys, &[b"DUMP", b"third"]), Reply::Bulk(again));
+    }
+    assert_eq!(again, dumped);
 });
