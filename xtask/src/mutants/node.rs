@@ -7,6 +7,13 @@ use super::table::SWEEP;
 /// Its part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "node_group_taken_for_granted",
+        home: "node",
+        guard: "who comes behind others learns at once that there is no group",
+        checks: &[Tests("node", "nobody_waits_for_a_group_that_was_never_there")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_lease_checked_before_read",
         home: "node",
         guard: "the lease is checked after the value was copied (H3)",

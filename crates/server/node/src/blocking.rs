@@ -262,10 +262,12 @@ impl Lane {
         let (number, first) = self.shared.lines.join(keyspace, &waiter.keys, line, (self.id, slot));
         let store = self.shared.store(keyspace).expect("every configured keyspace has a store");
         waiter.keys.iter().for_each(|key| store.watch(key));
-        // Where others wait there is nothing to take. But what is there may be of another type.
+        // Where others wait there is nothing to take. But what is there may be of another type, and a
+        // group may not be there: those before are perhaps about to hear of that.
         let foreign = |key: &[u8]| store.kind_of(key).is_some_and(|kind| !line.wants(kind));
-        let due = (0..).zip(&waiter.keys);
-        let due = due.filter(|(at, key)| first.contains(at) || foreign(key)).map(|(at, _)| at);
+        let of_group = matches!(line, Line::Group(_)) && !mutant!("node_group_taken_for_granted");
+        let is_due = |at: u32, key: &[u8]| first.contains(&at) || foreign(key) || of_group;
+        let due = (0..).zip(&waiter.keys).filter(|(at, key)| is_due(*at, key)).map(|(at, _)| at);
         waiter.due = due.collect();
         waiter.arriving = !waiter.due.is_empty();
         (waiter.number, waiter.first_of) = (number, first);

@@ -483,6 +483,21 @@ fn the_entries_of_a_group_go_to_its_consumers_in_order() {
     });
 }
 
+/// The second one comes while the first one's try is under way.
+#[test]
+fn nobody_waits_for_a_group_that_was_never_there() {
+    World::each(|mut world| {
+        let line = "XREADGROUP GROUP g c BLOCK 0 STREAMS none >";
+        let waiters = [(0, 0), (0, 1), (0, 1)].map(|place| world.block(place, line, None));
+        // What changes an absent key waits until replicas agree on what is forgotten.
+        world.pass(A_WHILE * 50);
+        for waiter in waiters {
+            let answer = world.answer(waiter).expect("it is answered");
+            assert!(answer.contains("No such key"), "{answer}");
+        }
+    });
+}
+
 #[test]
 fn who_waits_for_a_group_hears_that_it_is_gone() {
     let gone = "UNBLOCKED the stream key no longer exists";
