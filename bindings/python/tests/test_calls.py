@@ -550,7 +550,7 @@ class Scenarios:
             self.assertEqual(scripts.spelt(("evalsha_ro", digest.upper(), 0)), ("EVAL_RO", source, 0))
 
     def test_a_script_that_is_not_known_has_not_run_at_an_earlier_try(self):
-        # A node answers this from the call's record, or after it has seen that there is none.
+        # A node answers this from the call's record, or after it has found no record.
         client = self.client(deadline=1)
         self.cluster.fail("SESSION CALL", "drop", "NOSCRIPT No matching script. Please use EVAL.")
         with self.assertRaises(redis.exceptions.NoScriptError):

@@ -34,8 +34,8 @@ pub fn is_collection(kind: ValueKind) -> bool {
 }
 
 /// Whether a packed value may be kept as a large one. What is in Redis's compact encoding is as small as
-/// Redis allows there, and keeps the order of its bytes, which a large hash or set doesn't. A hash of which
-/// fields expire is packed whatever its size.
+/// Redis allows there, and keeps the order of its bytes, which a large hash or set doesn't. A hash with
+/// expiring fields is packed whatever its size.
 pub fn may_be_large(kind: ValueKind, bytes: &[u8]) -> bool {
     let Some(&form) = bytes.first() else { return false };
     match kind {
@@ -51,7 +51,7 @@ impl Collection {
     /// The collection of packed bytes.
     ///
     /// # Errors
-    /// If there is none of this kind, fields of it expire, or the bytes are damaged.
+    /// If this kind has no large form, if the hash has expiring fields, or if the bytes are damaged.
     pub fn unpack(kind: ValueKind, bytes: &[u8]) -> Result<Self, Damaged> {
         let (form, count, items) = packed::split(bytes);
         let content = match kind {

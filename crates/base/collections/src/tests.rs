@@ -350,7 +350,7 @@ fn what_grows_at_an_end_fills_its_leaves() {
     assert!(leaves < 10_000 / 35, "{leaves} leaves of 42 members each");
 }
 
-/// A hash of which fields expire has another layout behind its header, and is never large.
+/// A hash with expiring fields has another layout behind its header, and is never large.
 #[test]
 fn a_hash_of_which_fields_expire_is_packed_only() {
     let fields = |form| {

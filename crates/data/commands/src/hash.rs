@@ -110,7 +110,7 @@ impl<'a> Hash<'a> {
         }
     }
 
-    /// It, if it is one of which fields expire.
+    /// It, if it is one with expiring fields.
     #[inline]
     fn expiring(self, now: UnixMillis) -> Option<Expiring<'a>> {
         match self {

@@ -393,7 +393,7 @@ fn event(call: &Call<'_>) -> (u32, Cow<'static, str>) {
         "setex" | "psetex" | "setnx" | "getset" | "mset" | "msetnx" | "bitop" => "set",
         "incr" | "decr" | "decrby" => "incrby",
         "bitfield" => "setbit",
-        // A hash of which fields expire is written anew.
+        // A hash with expiring fields is written anew.
         "pexpire" | "expireat" | "pexpireat" => "expire",
         "lpushx" => "lpush",
         "rpushx" => "rpush",

@@ -46,12 +46,20 @@ impl Unit {
     const ALL: [(Self, &'static str); 4] =
         [(Self::Ex, "EX"), (Self::Px, "PX"), (Self::ExAt, "EXAT"), (Self::PxAt, "PXAT")];
 
-    fn in_seconds(self) -> bool {
-        matches!(self, Self::Ex | Self::ExAt)
+    /// The unit that a word names.
+    pub(crate) fn parse(word: &[u8]) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| is_word(word, name)).map(|(unit, _)| *unit)
     }
 
     pub(crate) fn is_relative(self) -> bool {
         matches!(self, Self::Ex | Self::Px)
+    }
+
+    /// The moment that a time means, in milliseconds since 1970; `None` if that is beyond 63 bits.
+    pub(crate) fn moment(self, time: i64, now: UnixMillis) -> Option<i64> {
+        let factor = if matches!(self, Self::Ex | Self::ExAt) { 1000 } else { 1 };
+        let base = if self.is_relative() { now.0 } else { 0 };
+        time.checked_mul(factor)?.checked_add_unsigned(base)
     }
 }
 
@@ -193,7 +201,7 @@ impl<'a> Options<'a> {
     /// Takes an expiry time; `None` if the word is no unit of time or does not go with the other
     /// options. The same unit twice is legal, and the later time counts.
     fn set_expiry(&mut self, word: &[u8], time: &'a [u8]) -> Option<()> {
-        let (unit, _) = *Unit::ALL.iter().find(|(_, name)| is_word(word, name))?;
+        let unit = Unit::parse(word)?;
         let clash = self.keep_ttl
             || self.persist
             || self.expiry.is_some_and(|(earlier, _)| earlier != unit);
@@ -218,13 +226,9 @@ pub(crate) fn absolute(
     time: &[u8],
     now: UnixMillis,
 ) -> Result<UnixMillis, Reply<'static>> {
-    let time = integer(time)?;
-    let factor = if unit.in_seconds() { 1000 } else { 1 };
-    let base = if unit.is_relative() { i64::try_from(now.0).unwrap_or(i64::MAX) } else { 0 };
-    Some(time)
+    Some(integer(time)?)
         .filter(|&time| time > 0)
-        .and_then(|time| time.checked_mul(factor))
-        .and_then(|time| time.checked_add(base))
+        .and_then(|time| unit.moment(time, now))
         .map(|time| UnixMillis(time.cast_unsigned()))
         .ok_or_else(|| invalid_expire_time(name))
 }

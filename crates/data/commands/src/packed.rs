@@ -1,7 +1,7 @@
 //! Collections as bytes: what a hash, a list, a set or a sorted set is while it is replaced whole.
 //!
-//! The layout is that of [`quorate_collections::packed`]; for sets see [`crate::set`], for hashes of which
-//! fields expire [`crate::hash::expiring`]. Its `form` is 0
+//! The layout is that of [`quorate_collections::packed`]; for sets see [`crate::set`], for hashes with
+//! expiring fields [`crate::hash::expiring`]. Its `form` is 0
 //! for what Redis keeps in its compact encoding. It never goes back to 0 while the key lives, as in
 //! Redis.
 

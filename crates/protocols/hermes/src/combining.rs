@@ -122,7 +122,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Tells them that nobody can say how it ends.
+    /// Tells the same clients that the fate of the update is unknown.
     pub(crate) fn answer_unknown(
         &mut self,
         answer: Option<(Tag, O::Reply)>,

@@ -59,7 +59,7 @@ pub(crate) struct Copying {
     after: Option<Vec<u8>>,
     done: bool,
     copied: u64,
-    /// The keys of which all of the value was asked for, and when.
+    /// The keys whose whole values this learner has asked for, and when.
     bases_asked: BTreeMap<Vec<u8>, Instant>,
 }
 

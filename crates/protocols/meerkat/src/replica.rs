@@ -228,8 +228,8 @@ where
         }
     }
 
-    /// A transaction of which nothing was known before its end came: without a timer nobody would ask
-    /// about it again.
+    /// The end of an unknown transaction came first: without a timer this replica would never ask about
+    /// it again.
     fn expect_end(&mut self, now: Now, key: RecordKey) {
         let record = self.records.get_mut(&key).expect("its callers have the record");
         if record.since == quorate_types::Instant::ZERO {

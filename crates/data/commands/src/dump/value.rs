@@ -34,7 +34,7 @@ const SORTED_SET_LISTPACK: u8 = 17;
 const LIST_LISTPACKS: u8 = 18;
 const STREAM: u8 = 19;
 const SET_LISTPACK: u8 = 20;
-/// Hashes of which fields expire.
+/// Hashes with expiring fields.
 const HASH_EXPIRING: u8 = 24;
 const HASH_LISTPACK_EXPIRING: u8 = 25;
 
@@ -56,7 +56,7 @@ const INFINITE: u8 = 254;
 const NEGATIVE_INFINITE: u8 = 255;
 
 /// Writes a value as Redis 7.0 does that compresses nothing, where that is determined: a set of strings
-/// and a large hash are in no order there. A hash of which fields expire is written as Redis 7.4 does,
+/// and a large hash are in no order there. A hash with expiring fields is written as Redis 7.4 does,
 /// without the fields that have expired.
 ///
 /// # Errors
@@ -100,7 +100,7 @@ fn write_hash(hash: Packed<'_>, out: &mut Vec<u8>) {
     write_listpack(hash.fields().flat_map(|(field, value)| [field.into(), value.into()]), out);
 }
 
-/// Whether what was written is a hash of which fields expire.
+/// Whether what was written is a hash with expiring fields.
 pub(super) fn is_expiring(written: &[u8]) -> bool {
     matches!(written.first(), Some(&(HASH_EXPIRING | HASH_LISTPACK_EXPIRING)))
 }
@@ -308,7 +308,7 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a hash of which fields expire, and some may have by now.
+/// Reads a hash with expiring fields, and some may have by now.
 fn read_expiring(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     let earliest = u64::from_le_bytes(chunk(&mut reader.rest)?);
     // Fields and their values, and the expiries in the same order.

@@ -199,8 +199,8 @@ fn with_expiry(change: Change<'_>, expire_at: Option<UnixMillis>) -> Change<'_> 
     }
 }
 
-/// The change that gives a key another expiry of its own, or none, if it holds a hash of which fields
-/// expire; `None` if it holds anything else.
+/// The change of the key's own expiry, which may also be taken away, if it holds a hash with expiring
+/// fields; `None` if it holds anything else.
 ///
 /// # Errors
 /// If the hash is longer than one may be, which no correct peer sends.

@@ -1,10 +1,11 @@
-//! Hashes of which fields expire, as bytes.
+//! Hashes with expiring fields, as bytes.
 //!
 //! ```text
 //! form u8 | count u32 | own u64 | (expiry u64 | field | value)*
 //! ```
-//! Expiries are milliseconds since 1970, and 0 is none. `form` has the bit [`EXPIRING`]. Such a hash is
-//! packed whatever its size, and at least one of its fields expires: otherwise it is an ordinary hash.
+//! Expiries are milliseconds since 1970, and 0 says that there is no expiry. `form` has the bit
+//! [`EXPIRING`]. Such a hash is packed whatever its size, and at least one of its fields expires:
+//! otherwise it is an ordinary hash.
 //!
 //! The expiry that its record carries is the moment at which the key vanishes: that of its last field, if
 //! all of them expire, or the key's own expiry, if that is earlier. So a key whose fields have all expired
@@ -29,7 +30,7 @@ pub(crate) struct Field<'a> {
     pub(crate) expire_at: Option<UnixMillis>,
 }
 
-/// A hash of which fields expire, at one moment: what has expired by then isn't there.
+/// A hash with expiring fields, at one moment: what has expired by then isn't there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expiring<'a> {
     /// Fields with their expiries.
@@ -93,7 +94,7 @@ fn expiry(bytes: &[u8; 8]) -> Option<UnixMillis> {
     Some(u64::from_le_bytes(*bytes)).filter(|at| *at != 0).map(UnixMillis)
 }
 
-/// Writes a hash of which fields expire, whose key has this expiry of its own.
+/// Writes a hash with expiring fields, whose key has this expiry of its own.
 pub(crate) struct Writing {
     builder: Builder,
     count: usize,

@@ -10,7 +10,7 @@ use super::edit::Edit;
 use super::{Hash, bulk};
 use crate::expiry::quote;
 use crate::number::{integer, parse_integer};
-use crate::options::{SYNTAX, c_string, invalid_expire_time, is_word};
+use crate::options::{SYNTAX, Unit, c_string, invalid_expire_time, is_word};
 use crate::several::wrong_number_of_arguments;
 use crate::string::{Outcome, key_functions};
 use crate::{Args, Reply, lookup};
@@ -40,46 +40,20 @@ key_functions! {
     hsetex => |args, now, current| try_hsetex(args, now, current);
 }
 
-/// How a time is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    /// Seconds from now.
-    Ex,
-    /// Milliseconds from now.
-    Px,
-    /// Seconds since 1970.
-    ExAt,
-    /// Milliseconds since 1970.
-    PxAt,
-}
-
-impl Unit {
-    const ALL: [(Self, &'static str); 4] =
-        [(Self::Ex, "EX"), (Self::Px, "PX"), (Self::ExAt, "EXAT"), (Self::PxAt, "PXAT")];
-
-    /// The unit that a word names.
-    fn parse(word: &[u8]) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| is_word(word, name)).map(|(unit, _)| *unit)
+/// The expiry of a field that a time means, which may lie in the past.
+fn moment(
+    unit: Unit,
+    time: &[u8],
+    args: Args<'_>,
+    now: UnixMillis,
+) -> Result<UnixMillis, Reply<'static>> {
+    let time = integer(time)?;
+    if time < 0 {
+        return Err(Reply::error("ERR invalid expire time, must be >= 0"));
     }
-
-    /// The moment that a time means.
-    fn moment(
-        self,
-        time: &[u8],
-        args: Args<'_>,
-        now: UnixMillis,
-    ) -> Result<UnixMillis, Reply<'static>> {
-        let time = integer(time)?;
-        if time < 0 {
-            return Err(Reply::error("ERR invalid expire time, must be >= 0"));
-        }
-        let factor = if matches!(self, Self::Ex | Self::ExAt) { 1000 } else { 1 };
-        let base = if matches!(self, Self::Ex | Self::Px) { now.0 } else { 0 };
-        let at = time.checked_mul(factor).and_then(|time| time.checked_add_unsigned(base));
-        match at.filter(|at| *at <= EXPIRY_MAX) {
-            Some(at) => Ok(UnixMillis(at.cast_unsigned())),
-            None => Err(invalid_expire_time(name_of(args))),
-        }
+    match unit.moment(time, now).filter(|at| *at <= EXPIRY_MAX) {
+        Some(at) => Ok(UnixMillis(at.cast_unsigned())),
+        None => Err(invalid_expire_time(name_of(args))),
     }
 }
 
@@ -96,9 +70,9 @@ fn seconds(millis: u64) -> u64 {
 #[derive(Clone, Copy)]
 enum Condition {
     Always,
-    /// Only if there is none.
+    /// Only if the field has no expiry.
     Nx,
-    /// Only if there is one.
+    /// Only if the field has an expiry.
     Xx,
     /// Only if the new one is later.
     Gt,
@@ -157,7 +131,7 @@ fn try_hexpire<'a>(
     current: Current<'a>,
 ) -> Outcome<'a> {
     let hash = Hash::of(current)?;
-    let at = unit.moment(args.get(2), args, now)?;
+    let at = moment(unit, args.get(2), args, now)?;
     let word = args.get(3);
     let condition = Condition::ALL.iter().find(|(_, name)| is_word(word, name));
     let (condition, next) = condition.map_or((Condition::Always, 3), |(known, _)| (*known, 4));
@@ -238,7 +212,7 @@ enum Wanted {
 fn hgetex_option(args: Args<'_>, now: UnixMillis) -> Result<(Wanted, usize), Reply<'static>> {
     let word = args.get(2);
     if let Some(unit) = Unit::parse(word) {
-        return Ok((Wanted::At(unit.moment(args.get(3), args, now)?), 4));
+        return Ok((Wanted::At(moment(unit, args.get(3), args, now)?), 4));
     }
     Ok(if is_word(word, "PERSIST") { (Wanted::Gone, 3) } else { (Wanted::Kept, 2) })
 }
@@ -295,7 +269,7 @@ impl Setting {
                 if at + 1 == args.len() {
                     return Err(Reply::error("ERR missing expire time"));
                 }
-                setting.expire_at = Some(unit.moment(args.get(at + 1), args, now)?);
+                setting.expire_at = Some(moment(unit, args.get(at + 1), args, now)?);
                 at += 1;
             } else if is_word(word, "KEEPTTL") {
                 setting.check_expiry()?;
@@ -374,7 +348,7 @@ pub(crate) fn events(
     now: UnixMillis,
 ) -> (&'static str, Option<&'static str>) {
     let event = |at: UnixMillis| if at <= now { "hdel" } else { "hexpire" };
-    let of_unit = |unit: Unit| unit.moment(args.get(2), args, now).map_or("hexpire", event);
+    let of_unit = |unit: Unit| moment(unit, args.get(2), args, now).map_or("hexpire", event);
     match name {
         "hexpire" => (of_unit(Unit::Ex), None),
         "hpexpire" => (of_unit(Unit::Px), None),

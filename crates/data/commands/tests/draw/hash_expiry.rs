@@ -1,4 +1,4 @@
-//! Random commands on hashes of which fields expire. Redis 7.0 has most of them not, so they are compared
+//! Random commands on hashes with expiring fields. Redis 7.0 has most of them not, so they are compared
 //! with a model.
 
 use super::Draw;

@@ -37,7 +37,7 @@ fn bulk(value: Option<String>) -> Answer {
     value.map_or(Answer::Null, |value| Answer::Bulk(value.into_bytes()))
 }
 
-/// Why a call of this model is none: its answer is an error.
+/// The model answers this call with an error.
 struct Wrong;
 
 impl Model {
@@ -420,7 +420,7 @@ fn fields_expire_as_in_a_model() {
     }
 }
 
-/// Keys of which those with more than 4 KiB are large, as at a node.
+/// Keys whose values are large beyond 4 KiB, as at a node.
 struct Keys {
     keys: MapWorkspace,
     now: u64,
@@ -542,13 +542,13 @@ fn payloads_are_those_of_redis_7_4() {
         assert_eq!(store.run(&restore(key, &payload_of(all, 12))), Answer::Status("OK".into()));
         assert_eq!(store.run(&words(&format!("EXISTS {key}"))), int(0));
     }
-    // A set of Redis 7.2, and a version that nobody knows here.
+    // A set of Redis 7.2, and an unknown version.
     let set = b"\x14\x0c\x0c\0\0\0\x02\0\x81b\x02\x02\x01\xff";
     assert_eq!(store.run(&restore("s", &payload_of(set, 11))), Answer::Status("OK".into()));
     assert_eq!(format!("{:?}", store.run(&words("SMEMBERS s"))), r#"["b", "2"]"#);
     let refused = store.run(&restore("s", &payload_of(set, 13)));
     assert_eq!(refused, Answer::Error("ERR DUMP payload version or checksum are wrong".into()));
-    // A field that is there twice, an expiry that is none, and an element too few.
+    // A field that is there twice, an expiry that is no number, and a missing element.
     for damaged in [
         &b"\x18\x88\x13\0\0\0\0\0\0\x02\x01\x01a\x01b\0\x01a\x01c"[..],
         b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x01\x02\x01a\x01b",

@@ -226,7 +226,7 @@ fn unpacked(current: Current<'_>) -> Option<(ValueKind, Vec<u8>, Option<UnixMill
     Some((content.kind, bytes, content.expire_at))
 }
 
-/// A hash of which fields expire with the fields in the order of their names: each form keeps its own.
+/// A hash with expiring fields with the fields in the order of their names: each form keeps its own.
 fn in_order(bytes: &[u8]) -> Vec<u8> {
     let Some((head, mut rest)) = bytes.split_at_checked(HEADER_BYTES + 8) else {
         return bytes.to_vec();

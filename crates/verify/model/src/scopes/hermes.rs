@@ -252,7 +252,7 @@ fn deltas(name: &'static str) -> Scope<Register> {
     large(name, &[(1, Push(b'b'), None), (2, Push(b'c'), None), (3, Get, None)])
 }
 
-/// A change races with two plain writes, of which the smaller may be done first and be changed.
+/// A change races with two plain writes. The smaller write may be done first, and then be changed.
 fn deltas_writes(name: &'static str) -> Scope<Register> {
     large(name, &[(2, Put(b'x'), None), (1, Put(b'y'), None), (1, Push(b'z'), Some(2))])
 }
