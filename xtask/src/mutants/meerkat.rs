@@ -40,6 +40,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_guest_delta_taken",
+        home: "meerkat",
+        guard: "a guest writes whole values",
+        checks: &[Tests("meerkat", "a_guest_changes_nothing_in_place")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_settled_in_any_order",
         home: "meerkat",
         guard: "an epoch change installs a change after its base",

@@ -3,7 +3,7 @@
 
 use alloc::collections::BTreeMap;
 
-use quorate_machine::{Command, LaneShared, Table};
+use quorate_machine::{Command, LaneShared, Table, mutant};
 use quorate_types::{Duration, NodeId, Now, Timestamp, limits};
 
 use crate::body::{Body, Write};
@@ -45,6 +45,7 @@ where
         if let Some((id, body)) = sets(&message.kind)
             && id.writer.is_guest()
             && body.iter().any(|item| matches!(item.write, Some(Write::Delta(_))))
+            && !mutant!("meerkat_guest_delta_taken")
         {
             // Each replica must be able to take what any other was told.
             return Some("meerkat: a guest's delta");

@@ -1,8 +1,8 @@
 //! Guests: coordinators without a replica.
 
 use quorate_harness::Host;
-use quorate_machine::{MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
-use quorate_meerkat::{Body, Config, Kind, Meerkat};
+use quorate_machine::{Content, MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
+use quorate_meerkat::{Body, Config, Item, Kind, Meerkat, Write};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, WriterId, limits};
 
 use crate::calls::two_partitions;
@@ -660,4 +660,22 @@ fn the_stay_of_a_guest_ends_on_any_lane() {
     let tag = cluster.submit(GUEST, "write=k:v");
     cluster.begin_life(GUEST);
     assert_eq!(cluster.outcome(tag), Some(&Outcome::Refused(Refusal::NotServing)));
+}
+
+/// A replica must be able to take what a guest has told any other one, whatever it holds.
+#[test]
+fn a_guest_changes_nothing_in_place() {
+    let mut cluster = with_guest(3);
+    let (_, id) = cluster.begin("append=k:v");
+    let delta = Content { bytes: b"", kind: ValueKind::List, expire_at: None };
+    let (base, write) = (Some(Timestamp::new(1, id.writer)), Some(Write::Delta(delta)));
+    let bytes = Body::encode(&[Item { key: b"k", base, absent: false, write }]);
+    let body = Body::check(&bytes).expect("a body");
+    for kind in [
+        Kind::Validate { id, stable: 0, participants: 1, body },
+        Kind::Accept { id, view: 0, ok: true, participants: 1, body: Some(body) },
+        Kind::Decided { id, commit: true, body: Some(body) },
+    ] {
+        assert_eq!(cluster.lie(GUEST, 1, kind), Some("meerkat: a guest's delta"));
+    }
 }
