@@ -5,6 +5,7 @@ use super::Mutant;
 use super::table::REMOVED;
 
 const MEERKAT_RANDOM: Check = Tests("meerkat", "random::");
+const SHARED: Check = Tests("meerkat", "transactions_that_share_attempts");
 const LARGE_RANDOM: Check = Tests("meerkat", "random::changes_of_large_values");
 const CALLS_RANDOM: Check = Tests("meerkat", "random::calls");
 const TRANSACTIONS_SWEEP: Check = Tests("sim", "transactions_survive_every_fault");
@@ -31,6 +32,62 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "a version is taken for installed only with its value",
         checks: &[Tests("meerkat", "deltas::"), LARGE_RANDOM],
         in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_nothing_combined",
+        home: "meerkat",
+        guard: "transactions that wait for one another share an attempt",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_combined_writes_watched",
+        home: "meerkat",
+        guard: "what another transaction of the attempt has written shows no version to rely on",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_combined_keeps_abandoned",
+        home: "meerkat",
+        guard: "what a transaction wrote before it gave up goes with it, not with its neighbours",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_combined_out_of_line",
+        home: "meerkat",
+        guard: "transactions of one origin run in the order of their line",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_combined_refused_in_flight",
+        home: "meerkat",
+        guard: "whoever shares an attempt whose votes are out is told unknown, not refused",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_combined_forgotten",
+        home: "meerkat",
+        guard: "whoever shared an attempt that failed is tried again",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_commit_without_base_forgotten",
+        home: "meerkat",
+        guard: "a commit ends in the step that brings its base, not when it is told again",
+        checks: &[Tests("meerkat", "deltas::commits_that_wait")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_winner_goes_on",
+        home: "meerkat",
+        guard: "a node that has won a key leaves it to the others for as long as that took",
+        checks: &[Tests("meerkat", "a_winner_leaves_the_others_their_turn")],
+        in_gate: true,
     },
     Mutant {
         name: "meerkat_ends_without_base",

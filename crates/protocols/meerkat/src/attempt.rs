@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::Slot;
+use quorate_machine::{Slot, mutant};
 use quorate_types::{Instant, NodeSet, Now, Tag};
 
 use crate::calls::Called;
@@ -37,7 +37,7 @@ pub(crate) struct Op<X, R> {
     pub(crate) reply: Option<R>,
     /// Hashes of the keys that it has touched: its origin's later ops at these wait for it.
     pub(crate) keys: Vec<u64>,
-    /// Ops that wait until the next attempt of this op has ended.
+    /// Ops that wait for this one: they share its next attempt, or wait until that has ended.
     pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
@@ -72,6 +72,8 @@ pub(crate) enum Stage {
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Attempt {
     pub(crate) slot: Slot,
+    /// Ops that share it, in the order in which they ran after the first.
+    pub(crate) combined: Vec<Slot>,
     pub(crate) stage: Stage,
     /// One for each partition that takes part.
     pub(crate) parts: Vec<Part>,
@@ -84,6 +86,8 @@ pub(crate) struct Attempt {
     pub(crate) superseded: bool,
     /// The latest thing that was in the way.
     pub(crate) conflict: Option<Conflict>,
+    /// It was in another node's way.
+    pub(crate) obstructs: bool,
 }
 
 /// A partition's share of an attempt.
@@ -121,6 +125,7 @@ impl Attempt {
     pub(crate) fn question(now: Now, slot: Slot, stage: Stage, parts: Vec<Part>) -> Self {
         Self {
             slot,
+            combined: Vec::new(),
             stage,
             parts,
             seen: NodeSet::EMPTY,
@@ -128,6 +133,7 @@ impl Attempt {
             timeouts: 0,
             superseded: false,
             conflict: None,
+            obstructs: false,
         }
     }
 
@@ -161,6 +167,12 @@ impl Attempt {
 
     pub(crate) fn part(&mut self, partition: u16) -> Option<&mut Part> {
         self.parts.iter_mut().find(|part| part.partition == partition)
+    }
+
+    /// Whether it is one at this op.
+    pub(crate) fn is_of(&self, slot: Slot) -> bool {
+        self.slot == slot
+            || self.combined.contains(&slot) && !mutant!("meerkat_combined_refused_in_flight")
     }
 
     /// Whether it is neither an update nor will be one.

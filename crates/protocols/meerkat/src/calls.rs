@@ -168,7 +168,7 @@ where
             Known::Attempt(id) => {
                 effects.probe("meerkat: call waits for another attempt at it");
                 let conflict = Conflict { reason: Reason::CallInProgress, with: id };
-                self.retry(now, slot, conflict, effects);
+                self.retry(now, slot, conflict, false, effects);
             }
         }
         false

@@ -11,7 +11,7 @@ use quorate_types::{NodeSet, Now, Tag, Timestamp, limits, partition_of};
 use crate::attempt::{Attempt, Op, Part, Stage};
 use crate::body::{Answered, Body, BodyWriter};
 use crate::calls::Called;
-use crate::execution::backoff;
+use crate::combining::COMBINED_MAX;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, Conflict, Reason};
@@ -19,8 +19,6 @@ use crate::state::{Counter, Meerkat, Phase};
 use crate::txn_record::{RecordKey, TxnRecord};
 use crate::work::LocalRun;
 
-/// Ops that are woken at the end of the transaction they waited for.
-const WOKEN_AT_ONCE: usize = 4;
 /// Attempts whose memory is kept for the next ones.
 const SPARE_ATTEMPTS_MAX: usize = 1024;
 
@@ -97,18 +95,22 @@ where
         self.run_ready(now, effects);
     }
 
-    /// Runs a transaction and starts an attempt at it.
+    /// Runs a transaction, and what may share its attempt, and starts an attempt at them.
     pub(crate) fn start(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         debug_assert_eq!(self.phase, Phase::Normal, "a frozen lane starts nothing");
         if !self.may_attempt(now, slot, effects) {
             return;
         }
+        self.end_pause(slot);
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        self.work.fetched = core::mem::take(&mut op.fetched);
+        self.start_with(now, slot, COMBINED_MAX, effects);
+    }
+
+    /// Runs an op in the workspace.
+    pub(crate) fn execute(&mut self, now: Now, slot: Slot) -> Option<Verdict<X::Reply>> {
         let floor = self.table.least(FLOOR);
         let single = self.config.partitions.len() == 1 && self.holds(0);
-        let Some(op) = self.ops.get_mut(slot) else { return };
-        op.backoff = None;
-        self.work.clear();
-        self.work.fetched = core::mem::take(&mut op.fetched);
         let held: u64 = if single {
             u64::MAX
         } else {
@@ -126,16 +128,27 @@ where
             is_local: |key: &[u8]| single || held & 1 << partition_of(key, partitions) != 0,
             sends_deltas: self.config.guest.is_none(),
         };
-        let verdict = op.txn.run(now.wall(), &mut run);
+        Some(self.ops.get(slot)?.txn.run(now.wall(), &mut run))
+    }
+
+    /// As [`Meerkat::start`], with at most so many others.
+    fn start_with(&mut self, now: Now, slot: Slot, most: usize, effects: &mut impl Effects<Self>) {
+        self.work.clear();
+        let Some(verdict) = self.execute(now, slot) else { return };
         // A guest learns first what time it is in the cluster.
-        let unaware = self.config.guest.is_some() && !op.aware;
+        let aware = self.ops.get(slot).is_some_and(|op| op.aware);
+        let unaware = self.config.guest.is_some() && !aware;
         if self.work.is_too_large() {
             return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
         }
-        if let Some(other) = self.predecessor(slot) {
+        if let Some(other) = self.predecessor(slot).or_else(|| self.pausing_at_its_keys(slot)) {
             return self.follow(other, slot);
         }
         self.claim_keys(slot);
+        if let Some(until) = self.turn_of_others(now) {
+            self.enter_line(slot);
+            return self.pause_until(slot, until);
+        }
         if !self.work.missing.is_empty() || unaware {
             return self.fetch(now, slot, effects);
         }
@@ -177,7 +190,12 @@ where
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.rereads = writes && !op.txn.updates() && !mutant!("meerkat_expired_version_shown");
         op.reply = Some(reply);
-        let above = op.above.max(self.work.newest_base());
+        let mut combined = match self.combine(now, slot, most, effects) {
+            Ok(combined) => combined,
+            Err(fewer) => return self.start_with(now, slot, fewer, effects),
+        };
+        let above = self.ops.get(slot).map_or(0, |op| op.above);
+        let above = above.max(self.work.newest_base());
         let id = self.issue(now, above);
         if !self.is_covered(slot, id) {
             return self.finish(slot, self.refused(slot, Refusal::LeaseNeeded), effects);
@@ -185,7 +203,9 @@ where
         // A call that may change something leaves a record whatever it answers (P3).
         let read =
             self.work.is_read_only() && (home.is_none() || mutant!("meerkat_failures_forgotten"));
-        let attempt = self.new_attempt(now, slot, read);
+        self.assign(slot, id.version, &mut combined);
+        let mut attempt = self.new_attempt(now, slot, read);
+        attempt.combined = combined.members;
         if read {
             self.begin_read(now, id, attempt, effects);
         } else {
@@ -208,6 +228,7 @@ where
     pub(crate) fn new_attempt(&mut self, now: Now, slot: Slot, read: bool) -> Attempt {
         let mut attempt = self.spare_attempts.pop().unwrap_or_else(|| Attempt {
             slot,
+            combined: Vec::new(),
             stage: Stage::Reading,
             parts: Vec::new(),
             seen: NodeSet::EMPTY,
@@ -215,6 +236,7 @@ where
             timeouts: 0,
             superseded: false,
             conflict: None,
+            obstructs: false,
         });
         attempt.slot = slot;
         attempt.stage = if read { Stage::Reading } else { Stage::Voting };
@@ -222,6 +244,7 @@ where
         attempt.timeouts = 0;
         attempt.superseded = false;
         attempt.conflict = None;
+        attempt.obstructs = false;
         attempt.seen = NodeSet::only(self.config.node);
         let partitions = self.config.partitions.len();
         let call = self.ops.get(slot).and_then(|op| op.call.as_ref());
@@ -261,9 +284,7 @@ where
     ) {
         let slot = attempt.slot;
         if let Err(conflict) = self.validate_here(id, &mut attempt) {
-            self.recycle(attempt);
-            self.count_conflict(conflict);
-            return self.retry(now, slot, conflict, effects);
+            return self.fail(now, attempt, conflict, false, effects);
         }
         let participants = attempt.participants();
         for part in &attempt.parts {
@@ -367,11 +388,7 @@ where
             if self.groups[usize::from(part.partition)].live.contains(self.config.node) {
                 match self.confirm(at, Body::trusted(&part.body)) {
                     Ok(()) => part.ok.insert(self.config.node),
-                    Err(conflict) => {
-                        self.recycle(attempt);
-                        self.count_conflict(conflict);
-                        return self.retry(now, slot, conflict, effects);
-                    }
+                    Err(conflict) => return self.fail(now, attempt, conflict, false, effects),
                 }
             }
         }
@@ -432,12 +449,8 @@ where
                 self.evaluate_read(at.version, effects);
             }
             Err(conflict) => {
-                let slot = attempt.slot;
-                if let Some(attempt) = self.attempts.remove(&at.version) {
-                    self.recycle(attempt);
-                }
-                self.count_conflict(conflict);
-                self.retry(now, slot, conflict, effects);
+                let attempt = self.attempts.remove(&at.version).expect("just looked at");
+                self.fail(now, attempt, conflict, true, effects);
             }
         }
     }
@@ -452,8 +465,9 @@ where
             return;
         }
         self.count(Counter::ReadsConfirmed);
-        let Some(attempt) = self.attempts.remove(&version) else { return };
-        self.answer(attempt.slot, Timestamp::new(version, self.writer()), effects);
+        let Some(mut attempt) = self.attempts.remove(&version) else { return };
+        let members = core::mem::take(&mut attempt.combined);
+        self.answer_all(attempt.slot, members, Timestamp::new(version, self.writer()), effects);
         self.recycle(attempt);
     }
 
@@ -492,10 +506,12 @@ where
 
     /// Forgets a transaction that was answered; the next one in its line may go.
     fn end_op(&mut self, slot: Slot) {
+        self.end_pause(slot);
         let Some(op) = self.ops.remove(slot) else { return };
         // Nobody waits for the answer to its question any more, or would ask it again.
         let question = op.attempt.filter(|version| {
-            self.attempts.get(version).is_some_and(Attempt::is_question)
+            let alone = |attempt: &Attempt| attempt.is_question() && attempt.combined.is_empty();
+            self.attempts.get(version).is_some_and(alone)
                 && !mutant!("meerkat_question_outlives_its_op")
         });
         if let Some(version) = question {
@@ -506,10 +522,8 @@ where
         }
         // Deadlines come in order of submission: the list is as long as the oldest op is old.
         self.op_deadlines.oldest(|slot| self.ops.get(*slot).is_some());
-        self.ready.extend(op.followers);
-        if let Some(at) = op.backoff {
-            self.backoffs.remove(at, slot);
-        }
+        let next = self.gather(op.followers);
+        self.ready.extend(next);
         if op.in_line
             && let Some(line) = self.lines.get_mut(&op.origin)
         {
@@ -523,152 +537,51 @@ where
         }
     }
 
-    /// An attempt failed: tries again once the blocker is gone, if it is one of this lane's, or
-    /// after a pause.
+    /// An attempt that only this node knows, or that reads, has failed.
+    fn fail(
+        &mut self,
+        now: Now,
+        mut attempt: Attempt,
+        conflict: Conflict,
+        lost: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let slot = self.disband(attempt.slot, core::mem::take(&mut attempt.combined));
+        self.recycle(attempt);
+        self.count_conflict(conflict);
+        self.retry(now, slot, conflict, lost, effects);
+    }
+
+    /// An attempt failed: tries again once the blocker is gone, if this lane will learn of its end,
+    /// or after a pause. `lost` says that other nodes have let another one go first.
     pub(crate) fn retry(
         &mut self,
         now: Now,
         slot: Slot,
         conflict: Conflict,
+        lost: bool,
         effects: &mut impl Effects<Self>,
     ) {
         let refused = self.lose_call(slot, conflict.reason);
         let blocker = self.blocker(conflict);
-        let writer = self.writer();
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.attempt = None;
         op.reply = None;
         op.above = op.above.max(conflict.with.version);
-        // Waiting for one's own predecessor ends by itself; losing to others need not.
-        op.attempts += u32::from(blocker.is_none_or(|id| id.writer != writer));
+        // Waiting ends by itself; losing need not.
+        op.attempts += u32::from(lost || blocker.is_none());
         if let Some(refusal) = refused {
             return self.finish(slot, self.refused(slot, refusal), effects);
         }
         if op.attempts >= limits::TXN_ATTEMPTS_MAX {
             return self.finish(slot, self.refused(slot, Refusal::Conflict), effects);
         }
-        let lost = op.attempts + op.pauses;
         self.count(Counter::Retries);
         self.enter_line(slot);
         match blocker {
             Some(id) => self.blocked_on.entry(id).or_default().push(slot),
-            None => {
-                let at = now.monotonic + backoff(lost, &mut self.rng);
-                if let Some(op) = self.ops.get_mut(slot) {
-                    op.backoff = Some(at);
-                }
-                self.backoffs.insert(at, slot);
-            }
+            None => self.pause(now, slot),
         }
-    }
-
-    /// The transaction in the way, if this lane will learn of its end: one of its own, or one that
-    /// it has a record of.
-    fn blocker(&self, conflict: Conflict) -> Option<Timestamp> {
-        let waits = [Reason::PendingReader, Reason::PendingWriter, Reason::CallInProgress];
-        if !waits.contains(&conflict.reason) {
-            return None;
-        }
-        let id = conflict.with;
-        let own = id.writer == self.writer()
-            && self.attempts.get(&id.version).is_some_and(Attempt::is_open_update);
-        let known = self.records.of(id).any(|(_, record)| record.decision.is_none());
-        (own || known).then_some(id)
-    }
-
-    /// Lets those go on that waited for a transaction: a few at once, the others behind the first
-    /// of them, so that a long queue at a hot key is not run through at each step.
-    pub(crate) fn wake_parked(&mut self, id: Timestamp) {
-        let Some(mut slots) = self.blocked_on.remove(&id) else { return };
-        slots.retain(|slot| self.ops.get(*slot).is_some());
-        let rest = slots.split_off(slots.len().min(WOKEN_AT_ONCE));
-        if let Some(op) = slots.first().and_then(|slot| self.ops.get_mut(*slot)) {
-            op.followers.extend(rest);
-        }
-        self.ready.extend(slots);
-    }
-
-    /// As [`Meerkat::wake_parked`], after a transaction that others have beaten: who waits for it is
-    /// in their way, too, and pauses as it does. Otherwise the nodes that fight for a key would all
-    /// send their next one at once, again and again, and nobody would ever win.
-    pub(crate) fn scatter_parked(&mut self, now: Now, id: Timestamp) {
-        let mut slots = self.blocked_on.remove(&id).unwrap_or_default();
-        let mut at = 0;
-        while at < slots.len() {
-            if let Some(op) = self.ops.get_mut(slots[at]) {
-                slots.extend(core::mem::take(&mut op.followers));
-            }
-            at += 1;
-        }
-        for slot in slots {
-            let Some(op) = self.ops.get_mut(slot) else { continue };
-            // It has not lost itself: a pause is no attempt.
-            op.pauses += 1;
-            let until = now.monotonic + backoff(op.attempts + op.pauses, &mut self.rng);
-            if let Some(old) = op.backoff.replace(until) {
-                self.backoffs.remove(old, slot);
-            }
-            self.backoffs.insert(until, slot);
-        }
-    }
-
-    /// The ops that waited behind this one wait for its attempt now, or for nothing.
-    fn pass_followers(&mut self, slot: Slot, id: Option<Timestamp>) {
-        let Some(op) = self.ops.get_mut(slot).filter(|op| !op.followers.is_empty()) else { return };
-        let followers = core::mem::take(&mut op.followers);
-        match id {
-            Some(id) => self.blocked_on.entry(id).or_default().extend(followers),
-            None => self.ready.extend(followers),
-        }
-    }
-
-    /// An earlier op of the same origin that is under way at a key of the last run. It may yet be
-    /// run again, and this one must not take effect before.
-    fn predecessor(&self, slot: Slot) -> Option<Slot> {
-        let op = self.ops.get(slot)?;
-        let under_way = |hash| self.under_way.get(&(op.origin, hash)).copied();
-        let others = self.work.hashes().filter_map(under_way);
-        let is_earlier =
-            |other: &Slot| self.ops.get(*other).is_some_and(|other| other.sequence < op.sequence);
-        { others }.find(is_earlier)
-    }
-
-    /// Waits for another op of the same origin.
-    fn follow(&mut self, other: Slot, slot: Slot) {
-        self.enter_line(slot);
-        if let Some(other) = self.ops.get_mut(other) {
-            other.followers.push(slot);
-        }
-    }
-
-    /// Notes that an op is under way at the keys of the last run.
-    fn claim_keys(&mut self, slot: Slot) {
-        let Some(op) = self.ops.get_mut(slot) else { return };
-        let origin = op.origin;
-        let mut keys = core::mem::take(&mut op.keys);
-        for key in keys.drain(..) {
-            self.leave_key(origin, key, slot);
-        }
-        keys.extend(self.work.hashes());
-        for key in &keys {
-            self.under_way.insert((origin, *key), slot);
-        }
-        if let Some(op) = self.ops.get_mut(slot) {
-            op.keys = keys;
-        }
-    }
-
-    fn leave_key(&mut self, origin: u64, key: u64, slot: Slot) {
-        self.under_way.remove_if(&(origin, key), |other| *other == slot);
-    }
-
-    /// Stands an op in its origin's line, in order of submission.
-    pub(crate) fn enter_line(&mut self, slot: Slot) {
-        let Some(op) = self.ops.get_mut(slot).filter(|op| !op.in_line) else { return };
-        op.in_line = true;
-        let line = self.lines.entry(op.origin).or_default();
-        let at = line.partition_point(|(sequence, _)| *sequence < op.sequence);
-        line.insert(at, (op.sequence, slot));
     }
 
     /// Starts the ops whose time has come.
@@ -679,10 +592,8 @@ where
                 continue;
             }
             let Some(op) = self.ops.get(slot) else { continue };
-            let first =
-                |line: &Vec<(u64, Slot)>| line.first().is_some_and(|(_, head)| *head == slot);
-            let is_head = self.lines.get(&op.origin).is_none_or(first);
-            if is_head && op.attempt.is_none() && op.backoff.is_none_or(|at| at <= now.monotonic) {
+            let is_due = op.backoff.is_none_or(|at| at <= now.monotonic);
+            if op.attempt.is_none() && is_due && self.before_in_line(slot).is_none() {
                 self.start(now, slot, effects);
             }
         }

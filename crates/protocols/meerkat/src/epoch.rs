@@ -157,6 +157,7 @@ where
         self.commit_waits.clear();
         self.fast_checks.clear();
         self.blocked_on.clear();
+        self.baseless.clear();
         self.drop_checks();
         let (records, read_high) = self.take_records();
         let epoch = self.epoch();
@@ -179,6 +180,7 @@ where
         self.commit_waits.clear();
         self.fast_checks.clear();
         self.blocked_on.clear();
+        self.baseless.clear();
         self.drop_checks();
         self.resume(now, 0, Records::new(), Calls::new(), effects);
     }

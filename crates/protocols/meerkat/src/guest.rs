@@ -116,6 +116,7 @@ where
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
             let has_ended = self.end_record(now, key, true);
             assert!(has_ended, "a guest writes whole values");
+            self.end_dependents(now, id, effects);
             return self.acknowledge(now, id, partition, effects);
         }
         self.ask_replicas(partition, id, effects);
@@ -343,6 +344,7 @@ where
                 if !commit || self.records.get(&key).is_some_and(|record| !record.body.is_empty()) {
                     let has_ended = self.end_record(now, key, commit);
                     assert!(has_ended, "a guest writes whole values");
+                    self.end_dependents(now, id, effects);
                 }
             }
         }

@@ -91,6 +91,7 @@ mod attempt;
 mod attempts;
 mod body;
 mod calls;
+mod combining;
 mod coordinator;
 mod difference;
 mod engine;
@@ -113,6 +114,7 @@ mod state;
 mod txn_record;
 mod upkeep;
 mod votes;
+mod waiting;
 mod work;
 
 use quorate_machine::{
@@ -161,7 +163,9 @@ where
         "meerkat: backup coordinator takes over",
         "meerkat: call answered from its record",
         "meerkat: call waits for another attempt at it",
+        "meerkat: combined anew without one",
         "meerkat: commit-wait",
+        "meerkat: transactions combined",
         "meerkat: coordinator superseded",
         "meerkat: decided as a backup",
         "meerkat: decided by a backup",

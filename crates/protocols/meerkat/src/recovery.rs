@@ -479,6 +479,7 @@ where
                 if (!commit || !record.body.is_empty()) && !self.end_record(now, key, commit) {
                     effects.probe(BASE_MISSING);
                 }
+                self.end_dependents(now, id, effects);
             }
         }
         if id.writer == self.writer() {

@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{NodeId, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
-use crate::body::{Body, Write};
+use crate::body::{Body, Item, Write};
 use crate::coordinator::OLDEST;
 use crate::message::{Kind, Message, Notice};
 use crate::meta::Meta;
@@ -85,6 +85,12 @@ where
         } else {
             self.judge(id, partition, body)
         };
+        if let Err(conflict) = vote
+            && conflict.with.writer == self.writer()
+            && let Some(attempt) = self.attempts.get_mut(&conflict.with.version)
+        {
+            attempt.obstructs = true;
+        }
         let mut bytes = self.spare_bodies.pop().unwrap_or_default();
         bytes.extend_from_slice(body.bytes());
         let record = TxnRecord::voted(participants, bytes, vote, now.monotonic);
@@ -217,11 +223,12 @@ where
             }
         }
         if !self.end_record(now, key, commit) {
-            // It is told again, and so is what brings the base.
+            // If nothing else brings the base, it is told again.
             self.expect_end(now, key);
             return effects.probe(BASE_MISSING);
         }
         self.acknowledge(now, id, partition, effects);
+        self.end_dependents(now, id, effects);
         // Each partition hears of a guest's end by itself: it may have told each of other ones.
         if !id.writer.is_guest() {
             self.end_elsewhere(now, id, commit, effects);
@@ -283,6 +290,47 @@ where
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
+    /// Ends the commits that have waited for what a transaction has installed here.
+    pub(crate) fn end_dependents(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let mut installed = Vec::new();
+        let mut next = Some(id);
+        while let Some(id) = next {
+            for key in self.baseless.remove(&id).unwrap_or_default() {
+                let open = self.records.get(&key).filter(|record| record.decision.is_none());
+                if open.is_some_and(|record| !record.body.is_empty())
+                    && self.end_record(now, key, true)
+                {
+                    self.acknowledge(now, key.id(), key.partition, effects);
+                    installed.push(key.id());
+                }
+            }
+            next = installed.pop();
+        }
+    }
+
+    /// A commit whose base is not here ends when that is ([`Meerkat::end_dependents`]).
+    fn await_base(&mut self, key: RecordKey, body: &[u8]) {
+        let deltas = Body::trusted(body).iter();
+        let deltas = deltas.filter(|item| matches!(item.write, Some(Write::Delta(_))));
+        let mut lacks = |item: &Item<'_>| {
+            let record = self.table.lock_existing(item.key);
+            item.base.filter(|base| record.is_none_or(|record| record.meta().wts < *base))
+        };
+        let base = { deltas }.find_map(|item| lacks(&item));
+        let Some(base) = base.filter(|_| !mutant!("meerkat_commit_without_base_forgotten")) else {
+            return;
+        };
+        let waiting = self.baseless.entry(base).or_default();
+        if !waiting.contains(&key) {
+            waiting.push(key);
+        }
+    }
+
     /// Ends a transaction at this replica: installs or releases. Whether it has ended: a commit does
     /// not before the base of each of its deltas is here. It stays registered until then, as if it had
     /// not been heard of, and the node that decided it says so again until this one acknowledges.
@@ -302,9 +350,14 @@ where
             && !self.install(key, Body::trusted(&body))
             && !mutant!("meerkat_ends_without_base")
         {
+            self.await_base(key, &body);
             self.records.get_mut(&key).expect("it was just there").body = body;
             return false;
         }
+        self.baseless.retain(|_, waiting| {
+            waiting.retain(|other| *other != key);
+            !waiting.is_empty()
+        });
         if commit {
             self.wake_parked(id);
         } else {

@@ -23,6 +23,7 @@ use crate::meta::Meta;
 use crate::occ::Reason;
 use crate::records::Records;
 use crate::recovery::Recovery;
+use crate::txn_record::{RecordKey, TxnRecord};
 use crate::work::Work;
 
 /// What transactions may rely on.
@@ -195,13 +196,13 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) records: Records,
     /// Committed transactions that every replica knows the end of, as long as one that is not
     /// decided yet may have to be weighed against them (N4.3).
-    pub(crate) footprints: VecDeque<(crate::txn_record::RecordKey, crate::txn_record::TxnRecord)>,
+    pub(crate) footprints: VecDeque<(RecordKey, TxnRecord)>,
     pub(crate) spare_bodies: Unhashed<Vec<Vec<u8>>>,
     /// Undecided records in order of arrival, each with the view that this replica had joined then.
-    pub(crate) suspects: Timeouts<(crate::txn_record::RecordKey, u64)>,
+    pub(crate) suspects: Timeouts<(RecordKey, u64)>,
     /// Commits that this replica took on a guest's word, and when they are named to those that may not
     /// know of them.
-    pub(crate) unnamed: Timeouts<crate::txn_record::RecordKey>,
+    pub(crate) unnamed: Timeouts<RecordKey>,
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
@@ -237,7 +238,14 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) under_way: DetMap<(u64, u64), Slot>,
     /// Ops that wait for the end of a transaction that this lane has a record of.
     pub(crate) blocked_on: BTreeMap<Timestamp, Vec<Slot>>,
+    /// Commits that have not ended here because what they change is not: by the transaction that
+    /// brings it.
+    pub(crate) baseless: BTreeMap<Timestamp, Vec<RecordKey>>,
     pub(crate) backoffs: Deadlines<Slot>,
+    /// By hash of a key: an op that pauses and will be tried again there.
+    pub(crate) pausing: DetMap<u64, Slot>,
+    /// By hash of a key: until when other nodes have their turn there.
+    pub(crate) turns: BTreeMap<u64, Instant>,
     /// Ops to look at before this event ends.
     pub(crate) ready: VecDeque<Slot>,
     pub(crate) fast_checks: Timeouts<u64>,
@@ -304,7 +312,10 @@ where
             lines: BTreeMap::new(),
             under_way: DetMap::default(),
             blocked_on: BTreeMap::new(),
+            baseless: BTreeMap::new(),
             backoffs: Deadlines::default(),
+            pausing: DetMap::default(),
+            turns: BTreeMap::new(),
             ready: VecDeque::new(),
             fast_checks: Timeouts::default(),
             resends: Timeouts::default(),

@@ -102,7 +102,7 @@ where
         let Some(op) = self.ops.get(slot) else { return };
         let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
         // An update whose votes are out may yet commit.
-        let open = attempt.is_some_and(|attempt| attempt.slot == slot && attempt.is_open_update());
+        let open = attempt.is_some_and(|attempt| attempt.is_of(slot) && attempt.is_open_update());
         let outcome = if open { Outcome::Unknown } else { self.refused(slot, Refusal::TimedOut) };
         self.finish(slot, outcome, effects);
     }
@@ -113,13 +113,16 @@ where
         for slot in slots {
             let op = self.ops.get(slot).expect("just listed");
             let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
-            let open = attempt.is_some_and(|a| a.slot == slot && a.is_open_update());
+            let open = attempt.is_some_and(|a| a.is_of(slot) && a.is_open_update());
             let refused = self.refused(slot, Refusal::NotServing);
             self.finish(slot, if open { Outcome::Unknown } else { refused }, effects);
         }
         self.lines.clear();
         self.blocked_on.clear();
+        self.baseless.clear();
         self.backoffs.clear();
+        self.pausing.clear();
+        self.turns.clear();
         self.ready.clear();
         self.op_deadlines.clear();
     }
@@ -130,13 +133,10 @@ where
             if !self.attempts[&version].is_question() {
                 continue;
             }
-            let Some(attempt) = self.attempts.remove(&version) else { continue };
-            if let Some(op) = self.ops.get_mut(attempt.slot) {
-                op.attempt = None;
-                op.reply = None;
-                self.enter_line(attempt.slot);
-            }
+            let Some(mut attempt) = self.attempts.remove(&version) else { continue };
+            let slot = self.disband(attempt.slot, core::mem::take(&mut attempt.combined));
             self.recycle(attempt);
+            self.enter_line(slot);
         }
     }
 

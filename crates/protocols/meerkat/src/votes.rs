@@ -276,12 +276,23 @@ where
         let id = Timestamp::new(version, self.writer());
         let attempt = self.attempts.get_mut(&version).expect("only what is open is decided");
         let slow = attempt.parts.iter().any(|part| part.proposal.is_some());
-        let (slot, conflict) = (attempt.slot, attempt.conflict);
+        let (mut slot, conflict) = (attempt.slot, attempt.conflict);
         attempt.stage = Stage::Closing { commit };
-        let origin = self.ops.get(slot).map_or(0, |op| op.origin);
+        let members = core::mem::take(&mut attempt.combined);
+        // What several clients have done, none of them has.
+        let alone = self.ops.get(slot).filter(|_| members.is_empty());
+        let origin = alone.map_or(0, |op| op.origin);
         if commit {
+            self.leave_turn(now, version);
             self.count(if slow { Counter::CommitsSlow } else { Counter::CommitsFast });
-            self.answer(slot, id, effects);
+            self.answer_all(slot, members, id, effects);
+        } else {
+            slot = self.disband(slot, members);
+            if self.ops.get(slot).is_some() {
+                let parked = self.blocked_on.remove(&id).unwrap_or_default();
+                let parked = self.gather(parked);
+                self.put_behind(slot, parked.into_iter().collect());
+            }
         }
         self.table.set_writer(origin);
         for index in 0..self.attempts[&version].parts.len() {
@@ -295,7 +306,7 @@ where
             self.count(Counter::AbortsLost);
             // Without a reason: replicas were silent, or a backup coordinator gave it up.
             let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
-            self.retry(now, slot, conflict.unwrap_or(lost), effects);
+            self.retry(now, slot, conflict.unwrap_or(lost), true, effects);
         }
         if self.try_close(version) {
             self.advance_own_stable();
@@ -317,6 +328,7 @@ where
             // What it read was here, or is since the epoch in which another replica was asked.
             let has_ended = self.end_record(now, key, commit);
             assert!(has_ended, "{id:?} changes what is not here");
+            self.end_dependents(now, id, effects);
         }
         let group = self.groups[usize::from(partition)];
         let part = &self.attempts[&id.version].parts[index];

@@ -69,6 +69,8 @@ pub(crate) struct Work {
     index: DetMap<u64, usize>,
     /// Bytes of the deltas in the drafts.
     delta_bytes: usize,
+    /// How many changes were written.
+    writes: usize,
     /// Whether a value had no room.
     full: bool,
     /// Keys of partitions without a replica here whose values are not known yet.
@@ -105,6 +107,7 @@ impl Work {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
         self.delta_bytes = 0;
+        self.writes = 0;
         self.full = false;
         self.touched.clear();
         self.index.clear();
@@ -117,6 +120,25 @@ impl Work {
         self.touched.retain(|touched| touched.base.is_some());
         self.touched.iter_mut().for_each(|touched| touched.written = None);
         self.index.clear();
+    }
+
+    /// What was written so far shows a version from now on that no client has seen: the transaction
+    /// that runs next in this workspace did not write it.
+    pub(crate) fn hide_versions(&mut self) {
+        for touched in self.touched.iter_mut().filter(|touched| touched.written.is_some()) {
+            let read = touched.base.map_or(0, |base| base.version);
+            touched.shown = Timestamp::new(read + 1, EVERY_WRITER);
+        }
+    }
+
+    /// How many changes were written.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// Whether a key was touched.
+    pub(crate) fn touches(&self, key: &[u8], hash: u64) -> bool {
+        self.find(key, hash).is_some()
     }
 
     /// Keeps the answer of a call, which travels with what it does.
@@ -407,6 +429,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
             }
         };
         self.work.touched[position].written = Some(written);
+        self.work.writes += 1;
     }
 
     fn is_full(&self) -> bool {

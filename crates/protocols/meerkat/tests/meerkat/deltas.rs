@@ -79,6 +79,31 @@ fn a_commit_waits_for_the_version_that_it_changes() {
     cluster.assert_quiet();
 }
 
+/// Nodes take turns at a key, and one of them hears of the first commit last: it has all of them as
+/// soon as it hears of that one, and acknowledges them.
+#[test]
+fn commits_that_wait_for_a_base_end_with_it() {
+    let mut cluster = cluster();
+    let late = |packet: &Packet| packet.is(1, 3, "decided");
+    cluster.submit(1, "push=k:,1");
+    cluster.deliver_some(|packet| !late(packet));
+    let held = cluster.take(1, 3, "decided");
+    for (node, item) in [(2, "push=k:,2"), (1, "push=k:,3"), (2, "push=k:,4")] {
+        cluster.submit(node, item);
+        cluster.deliver_all();
+    }
+    assert_eq!(cluster.probed(BASE_MISSING), 3);
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some(",0"));
+    held.iter().for_each(|packet| cluster.inject(packet));
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some(",0,1,2,3,4"));
+    cluster.run_for(MLT / 2);
+    for node in [1, 2] {
+        assert_eq!(cluster.gauge(node, "attempts"), 0, "3 has acknowledged all");
+    }
+    cluster.run_for(SETTLE);
+    cluster.assert_quiet();
+}
+
 #[test]
 fn a_version_that_is_as_new_already_takes_no_delta() {
     let mut cluster = cluster();

@@ -17,6 +17,7 @@ mod merge;
 mod packets;
 mod pitfalls;
 mod random;
+mod replay;
 mod sessions;
 mod support;
 mod takeovers;

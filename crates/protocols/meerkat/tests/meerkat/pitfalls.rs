@@ -458,8 +458,8 @@ fn a_replica_alone_decides_nothing() {
 
 #[test]
 fn who_waits_behind_a_loser_has_not_lost() {
-    // Eight clients of one node want one key, and the other replicas refuse the one whose turn
-    // it is. The seven others wait for it and pause with it; only the one has used up an attempt.
+    // Eight clients of one node want one key, and the other replicas refuse what they send. The
+    // seven who wait for the first and pause with it have used up no attempt; one at a time does.
     let patient =
         |config: &mut quorate_meerkat::Config| config.op_timeout = Duration::from_secs(60);
     let mut cluster = Cluster::with(3, patient);
@@ -477,7 +477,34 @@ fn who_waits_behind_a_loser_has_not_lost() {
             losses += 1;
         }
     }
-    tags.iter().for_each(|tag| cluster.assert_open(*tag));
+    let refused = |tag: &&u64| {
+        let outcome = cluster.outcome(**tag);
+        outcome.inspect(|outcome| assert_eq!(**outcome, Outcome::Refused(Refusal::Conflict)));
+        outcome.is_some()
+    };
+    assert_eq!(tags.iter().filter(refused).count(), 2);
+}
+
+/// Two nodes want one key, and the one that wins has the next transaction ready at once.
+#[test]
+fn a_winner_leaves_the_others_their_turn() {
+    let mut cluster = Cluster::new(3);
+    let first = cluster.submit(1, "append=k:a");
+    let second = cluster.submit(2, "append=k:b");
+    cluster.deliver(1, 3, "validate");
+    cluster.tick(Duration::from_millis(1));
+    cluster.deliver_all();
+    [first, second].iter().for_each(|tag| cluster.assert_done(*tag));
+    let third = cluster.submit(1, "append=k:c");
+    let fourth = cluster.submit(1, "append=k:d");
+    assert_eq!(cluster.take(1, 0, "validate").len(), 0, "the others have their turn");
+    cluster.run_for(Duration::from_millis(20));
+    [third, fourth].iter().for_each(|tag| cluster.assert_done(*tag));
+    cluster.assert_everywhere("k", Some("abcd"));
+    // Nobody else wants it: the next one begins at once.
+    let fifth = cluster.submit(1, "append=k:e");
+    cluster.deliver_all();
+    cluster.assert_done(fifth);
 }
 
 /// A replica that votes and never acknowledges makes its coordinators keep what they have decided:

@@ -16,6 +16,7 @@ use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
 
+use crate::replay::{Attempt, Known, State};
 use crate::sessions::Sessions;
 use crate::support::{Cluster, Replicas, serializable};
 use crate::txn::{Reply, Step, Txn};
@@ -26,6 +27,8 @@ struct Plan {
     nodes: u16,
     keys: u64,
     steps: u64,
+    /// Of 100 steps, how many send a transaction.
+    sent: u64,
     /// Of 1000 deliveries, how many messages are lost.
     lost: u64,
     /// Of 1000 deliveries, how many messages come again later.
@@ -47,6 +50,7 @@ const PLAN: Plan = Plan {
     nodes: 3,
     keys: 2,
     steps: 300,
+    sent: 10,
     lost: 50,
     repeated: 50,
     trouble: 10,
@@ -67,6 +71,14 @@ struct Asked {
     incarnation: Incarnation,
 }
 
+/// What an attempt did.
+struct Replayed {
+    /// The transactions that shared it, in their order.
+    order: Vec<u64>,
+    /// What it read and what it wrote.
+    ops: Vec<TxnOp>,
+}
+
 struct Run {
     plan: Plan,
     isolation: Isolation,
@@ -79,8 +91,8 @@ struct Run {
     disorder: Disorder,
     /// Nodes that have crashed and were not made active since.
     forgetful: BTreeSet<u16>,
-    /// What each committed transaction left in a key, once the replay is done.
-    written: BTreeMap<(Timestamp, String), Option<String>>,
+    /// What the replay knows of each attempt that has committed.
+    replayed: BTreeMap<Timestamp, Replayed>,
     sessions: Sessions,
 }
 
@@ -104,7 +116,7 @@ impl Run {
             answered: BTreeMap::new(),
             disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
             forgetful: BTreeSet::new(),
-            written: BTreeMap::new(),
+            replayed: BTreeMap::new(),
             sessions: Sessions::default(),
         }
     }
@@ -135,7 +147,14 @@ impl Run {
                 _ => Step::Del(key),
             }
         });
-        Txn(steps.collect())
+        let mut steps: Vec<Step> = steps.collect();
+        // Mostly at the start, as a watch is checked; at times after something was written.
+        if !reads_only && self.rng.chance(1, 10) {
+            let at = if self.rng.chance(1, 2) { 0 } else { self.rng.below(1 + count) as usize };
+            let key = format!("k{}", self.rng.below(self.plan.keys));
+            steps.insert(at, Step::Unless(key));
+        }
+        Txn(steps)
     }
 
     fn note_answers(&mut self) {
@@ -257,8 +276,8 @@ impl Run {
             self.trouble();
         }
         match self.rng.below(100) {
-            0..=9 => self.submit(),
-            10..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
+            at if at < self.plan.sent => self.submit(),
+            0..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
             79..=89 => {
                 let span = Duration::from_micros(self.rng.below(8_000));
                 self.cluster.advance(span);
@@ -326,52 +345,73 @@ impl Run {
         }
     }
 
-    /// Replays what committed in the order of timestamps: every read must have seen what the replay
-    /// holds at its moment.
+    /// The transactions that were answered at each timestamp, in that order.
+    fn owners(&self) -> BTreeMap<Timestamp, Vec<u64>> {
+        let mut owners: BTreeMap<Timestamp, Vec<u64>> = BTreeMap::new();
+        for (&tag, &stamp) in &self.cluster.stamps {
+            owners.entry(stamp).or_default().push(tag);
+        }
+        owners.values_mut().for_each(|tags| tags.sort_by_key(|tag| self.answered[tag].1));
+        owners
+    }
+
+    /// Replays what committed in the order of timestamps: some order of the transactions that shared
+    /// an attempt must explain what each of them has seen, and what the attempt has left.
     fn check_replay(&mut self) {
         let ledger = &self.cluster.subject.ledger;
-        let mut owners: BTreeMap<Timestamp, u64> = BTreeMap::new();
-        for (&tag, &stamp) in &self.cluster.stamps {
-            assert_eq!(owners.insert(stamp, tag), None, "two transactions at {stamp:?}");
-        }
+        let owners = self.owners();
         let committed = ledger.ends.iter().filter(|(_, commit)| **commit).map(|(id, _)| *id);
-        let mut order: Vec<Timestamp> = committed.chain(owners.keys().copied()).collect();
-        order.sort_unstable();
-        order.dedup();
-        let mut state: BTreeMap<String, (Timestamp, Option<String>)> = BTreeMap::new();
+        let order: BTreeSet<Timestamp> = committed.chain(owners.keys().copied()).collect();
+        let is_unknown =
+            |tag: &u64| matches!(self.answered.get(tag), None | Some((Outcome::Unknown, _)));
+        let mut unknown: BTreeMap<u64, &Txn> = { self.asked.iter() }
+            .map(|(tag, asked)| (*tag, &asked.txn))
+            .filter(|(tag, _)| is_unknown(tag))
+            .collect();
+        let mut state = State::new();
         for stamp in order {
-            let mut reply = owners.get(&stamp).map(|tag| match &self.answered[tag].0 {
-                Outcome::Done(reply) => reply.iter(),
-                other => panic!("op {tag} took effect and was answered {other:?}"),
-            });
-            let steps = owners.get(&stamp).map(|tag| self.asked[tag].txn.0.iter());
-            for step in steps.into_iter().flatten() {
-                let (Step::Read(key) | Step::Append(key, _) | Step::Push(key, _)) = step else {
-                    continue;
-                };
-                let seen = reply.as_mut().and_then(Iterator::next).expect("one answer per read");
-                let held = state.get(key).and_then(|(_, value)| value.as_ref());
-                let tag = owners[&stamp];
-                assert_eq!(seen.value.as_ref(), held, "op {tag} at {stamp:?} read {key}");
-            }
+            let mut writes: BTreeMap<String, Option<String>> = BTreeMap::new();
+            let mut ops = Vec::new();
             for entry in ledger.sets_of(stamp) {
+                let bytes = Bytes::from(entry.key.as_bytes());
+                let (version, held) = state.get(&entry.key).cloned().unwrap_or_default();
                 if let Some(base) = entry.base {
-                    let (version, value) =
-                        state.get(&entry.key).cloned().unwrap_or((Timestamp::ZERO, None));
                     let key = &entry.key;
                     assert!(version <= base && base < stamp, "{stamp:?} read {key} at {base:?}");
-                    assert!(value.is_none() || version == base, "{stamp:?}: {key} at {base:?}");
+                    assert!(held.is_none() || version == base, "{stamp:?}: {key} at {base:?}");
+                    let value = held.as_ref().map(|value| Bytes::from(value.as_bytes()));
+                    let version = value.is_some().then_some(version);
+                    ops.push(TxnOp::Read { key: bytes.clone(), value, version });
                 }
                 if let Some(write) = &entry.write {
-                    let held = state.get(&entry.key).and_then(|(_, value)| value.as_ref());
                     let value = write.as_ref().map(|value| match value.strip_prefix('+') {
-                        Some(tail) => held.cloned().unwrap_or_default() + tail,
+                        Some(tail) => held.unwrap_or_default() + tail,
                         None => value.clone(),
                     });
-                    self.written.insert((stamp, entry.key.clone()), value.clone());
-                    state.insert(entry.key.clone(), (stamp, value));
+                    writes.insert(entry.key.clone(), value.clone());
+                    let value = value.map(|value| Bytes::from(value.as_bytes()));
+                    ops.push(TxnOp::Write { key: bytes, value });
                 }
             }
+            let owners = owners.get(&stamp).into_iter().flatten();
+            let known = owners.map(|tag| match &self.answered[tag].0 {
+                Outcome::Done(reply) => Known { tag: *tag, txn: &self.asked[tag].txn, reply },
+                other => panic!("op {tag} took effect and was answered {other:?}"),
+            });
+            let attempt = Attempt {
+                before: &state,
+                known: known.collect(),
+                unknown: unknown.iter().map(|(tag, txn)| (*tag, *txn)).collect(),
+                writes,
+            };
+            let Some(order) = attempt.explain() else {
+                panic!("nothing explains {stamp:?}: {:?}", attempt.writes)
+            };
+            // Each takes effect once.
+            unknown.retain(|tag, _| !order.contains(tag));
+            let writes = attempt.writes.into_iter();
+            state.extend(writes.map(|(key, value)| (key, (stamp, value))));
+            self.replayed.insert(stamp, Replayed { order, ops });
         }
         let keys: Vec<u64> = (0..self.plan.keys).collect();
         for key in keys {
@@ -383,37 +423,16 @@ impl Run {
         }
     }
 
-    /// Each transaction takes effect as often as its client was told, at most once if it was told
-    /// nothing certain.
+    /// Each transaction that its client was told of has taken effect.
     fn check_effects(&self) {
-        let ledger = &self.cluster.subject.ledger;
-        let mut effects: BTreeMap<u64, Vec<Timestamp>> = BTreeMap::new();
-        for (id, commit) in &ledger.ends {
-            let writes = ledger.sets_of(*id);
-            let named =
-                writes.filter_map(|entry| entry.write.as_ref()?.as_ref()?.rsplit(',').next());
-            // Transaction n of the run has tag n + 1.
-            let name = named.map(|name| name.parse::<u64>().expect("a name") + 1).next();
-            if let Some(tag) = name.filter(|_| *commit) {
-                effects.entry(tag).or_default().push(*id);
-            }
-        }
-        for (tag, ids) in &effects {
-            assert_eq!(ids.len(), 1, "op {tag} took effect at {ids:?}");
-            match self.answered.get(tag) {
-                None | Some((Outcome::Unknown, _)) => {}
-                Some((Outcome::Done(_), _)) => {
-                    assert_eq!(self.cluster.stamps.get(tag), ids.first())
-                }
-                Some((refused, _)) => panic!("op {tag} took effect and was answered {refused:?}"),
-            }
-        }
         for (tag, asked) in &self.asked {
-            let names_itself = |step: &Step| !matches!(step, Step::Read(_) | Step::Del(_));
-            if matches!(self.answered.get(tag), Some((Outcome::Done(_), _)))
-                && asked.txn.0.iter().any(names_itself)
-            {
-                assert!(effects.contains_key(tag), "op {tag} was answered without effect");
+            let is_done = matches!(self.answered.get(tag), Some((Outcome::Done(_), _)));
+            if is_done && !asked.txn.may_abandon() {
+                let at = self.cluster.stamps.get(tag).expect("every answer has its timestamp");
+                assert!(
+                    self.replayed[at].order.contains(tag),
+                    "op {tag} was answered without effect"
+                );
             }
         }
     }
@@ -449,78 +468,37 @@ impl Run {
                 let of_key = (asked.origin, asked.incarnation, key);
                 let before = latest.insert(of_key, (*tag, *stamp));
                 if let Some((earlier, before)) = before.filter(|(earlier, _)| earlier != tag) {
-                    assert!(before < *stamp, "op {tag} overtook op {earlier} at {key}");
+                    let place = |tag| (self.cluster.stamps[&tag], self.answered[&tag].1);
+                    assert!(
+                        place(earlier) < place(*tag),
+                        "op {tag} overtook op {earlier} at {key}"
+                    );
+                    assert!(before <= *stamp);
                 }
             }
         }
     }
 
+    /// One record for each attempt that has committed: of those that shared it, none was answered
+    /// before another was sent.
     fn records(&self) -> Vec<TxnRecord> {
-        let mut records = Vec::new();
-        for (tag, asked) in &self.asked {
-            let Some((outcome, at)) = self.answered.get(tag) else { continue };
-            let (outcome, mut reply) = match outcome {
-                // If it took effect it stands in the ledger.
-                Outcome::Unknown => continue,
-                Outcome::Refused(_) => (TxnOutcome::Aborted { at: *at }, None),
-                Outcome::Done(reply) => (TxnOutcome::Committed { at: *at }, Some(reply.iter())),
-            };
-            let mut ops = Vec::new();
-            for step in &asked.txn.0 {
-                let bytes = Bytes::from(step.key().as_bytes());
-                let mut held = None;
-                if matches!(step, Step::Read(_) | Step::Append(..) | Step::Push(..))
-                    && let Some(reply) = &mut reply
-                {
-                    let seen = reply.next().expect("one answer per read");
-                    held.clone_from(&seen.value);
-                    let value = seen.value.as_ref().map(|value| Bytes::from(value.as_bytes()));
-                    let version = value.is_some().then_some(seen.version);
-                    ops.push(TxnOp::Read { key: bytes.clone(), value, version });
-                }
-                let written = match step {
-                    Step::Append(_, tail) | Step::Push(_, tail) => {
-                        Some(Some(held.unwrap_or_default() + tail))
-                    }
-                    Step::Write(_, value) | Step::Put(_, value) => Some(Some(value.clone())),
-                    Step::Del(_) => Some(None),
-                    Step::Read(_) | Step::Unless(_) => None,
-                };
-                if let Some(value) = written {
-                    let value = value.map(|value| Bytes::from(value.as_bytes()));
-                    ops.push(TxnOp::Write { key: bytes, value });
-                }
+        let committed = self.replayed.iter().map(|(stamp, Replayed { order, ops })| {
+            let answered = order.iter().filter_map(|tag| match self.answered.get(tag)? {
+                (Outcome::Done(_), at) => Some(*at),
+                _ => None,
+            });
+            let asked = order.iter().map(|tag| &self.asked[tag]);
+            TxnRecord {
+                process: asked.clone().next().map_or(0, |asked| u64::from(asked.node)),
+                id: order.first().copied().unwrap_or(0),
+                invoke: asked.map(|asked| asked.invoke).max().unwrap_or(0),
+                // If none was told, nothing began after that.
+                outcome: TxnOutcome::Committed { at: answered.min().unwrap_or(u64::MAX) },
+                timestamp: Some(*stamp),
+                ops: ops.clone(),
             }
-            records.push(TxnRecord {
-                process: u64::from(asked.node),
-                id: *tag,
-                invoke: asked.invoke,
-                outcome,
-                timestamp: self.cluster.stamps.get(tag).copied(),
-                ops,
-            });
-        }
-        let stamps: Vec<Timestamp> = self.cluster.stamps.values().copied().collect();
-        let ends = self.cluster.subject.ledger.ends.iter();
-        for (id, _) in ends.filter(|(id, commit)| **commit && !stamps.contains(id)) {
-            let sets = self.cluster.subject.ledger.sets_of(*id);
-            let writes = sets.filter_map(|entry| {
-                entry.write.as_ref()?;
-                let value = self.written[&(*id, entry.key.clone())].as_ref();
-                let value = value.map(|value| Bytes::from(value.as_bytes()));
-                Some(TxnOp::Write { key: Bytes::from(entry.key.as_bytes()), value })
-            });
-            records.push(TxnRecord {
-                process: 0,
-                id: 1_000_000 + records.len() as u64,
-                invoke: 0,
-                // Its client was never told, so nothing began after that.
-                outcome: TxnOutcome::Committed { at: u64::MAX },
-                timestamp: Some(*id),
-                ops: writes.collect(),
-            });
-        }
-        records
+        });
+        committed.collect()
     }
 
     fn check_history(&self) {
@@ -671,6 +649,20 @@ fn changes_of_large_values_are_serializable() {
     };
     probes.extend(sweep(150, views));
     for name in ["meerkat: a commit whose base is not here", "meerkat: a learner asks for a base"] {
+        assert!(probes.contains_key(name), "never: {name}");
+    }
+}
+
+/// Many at one key: they wait for one another, and share attempts.
+#[test]
+fn transactions_that_share_attempts_are_strictly_serializable() {
+    let hasty = |config: &mut Config| config.op_timeout = Duration::from_millis(60);
+    let plan = Plan { keys: 1, sent: 30, configure: hasty, ..PLAN };
+    let mut probes = sweep(200, plan);
+    probes.extend(sweep(200, Plan { keys: 2, trouble: 30, ..plan }));
+    probes.extend(sweep(100, Plan { keys: 3, lost: 0, repeated: 0, trouble: 0, ..plan }));
+    probes.extend(sweep(100, Plan { large: Some(disagreeing), keys: 2, ..plan }));
+    for name in ["meerkat: transactions combined", "meerkat: combined anew without one"] {
         assert!(probes.contains_key(name), "never: {name}");
     }
 }

@@ -43,6 +43,13 @@ impl Step {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Txn(pub(crate) Vec<Step>);
 
+impl Txn {
+    /// Whether what it finds decides if it changes anything.
+    pub(crate) fn may_abandon(&self) -> bool {
+        self.0.iter().any(|step| matches!(step, Step::Unless(_)))
+    }
+}
+
 /// What one read found: the version that a client sees, and the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {

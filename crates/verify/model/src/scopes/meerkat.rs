@@ -264,6 +264,35 @@ fn deltas_rejoin(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
+/// Two transactions of one node meet that of another there, wait for its end and share an attempt.
+fn shared(name: &'static str) -> Scope<Transactions> {
+    let appends: [(u16, &[Step]); 3] = [
+        (2, &[Step::Append("k", "a")]),
+        (3, &[Step::Append("k", "b")]),
+        (3, &[Step::Append("k", "c")]),
+    ];
+    let mut scope = cluster(name, Strict, &appends);
+    let arrives = Prior::Arrives(NodeId(2), NodeId(3));
+    scope.prelude = vec![Prior::Call(0), arrives, Prior::Call(1), Prior::Call(2)];
+    scope.rests = true;
+    scope
+}
+
+/// Three of one node, which may crash.
+fn shared_epoch(name: &'static str) -> Scope<Transactions> {
+    let appends: [(u16, &[Step]); 3] = [
+        (3, &[Step::Append("k", "a")]),
+        (3, &[Step::Append("k", "b")]),
+        (3, &[Step::Append("k", "c")]),
+    ];
+    let mut scope = cluster(name, Strict, &appends);
+    scope.rests = true;
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
 fn rejoin(name: &'static str) -> Scope<Transactions> {
     let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
     scope.budget.crashes = 1;
@@ -384,14 +413,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-deltas",
             size: Size::Small,
-            states: Some(9526),
+            states: Some(9726),
             reaches: &["meerkat: a commit whose base is not here"],
             run: |name, limits| explore(&deltas(name), limits),
         },
         Entry {
             name: "meerkat-deltas-epoch",
             size: Size::Gate,
-            states: Some(27_188),
+            states: Some(27_594),
             reaches: &["meerkat: epoch change"],
             run: |name, limits| explore(&deltas_epoch(name), limits),
         },
@@ -401,6 +430,20 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(7665),
             reaches: &["meerkat: a learner asks for a base"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
+        },
+        Entry {
+            name: "meerkat-shared",
+            size: Size::Small,
+            states: Some(38),
+            reaches: &["meerkat: transactions combined"],
+            run: |name, limits| explore(&shared(name), limits),
+        },
+        Entry {
+            name: "meerkat-shared-epoch",
+            size: Size::Gate,
+            states: Some(125_441),
+            reaches: &["meerkat: transactions combined"],
+            run: |name, limits| explore(&shared_epoch(name), limits),
         },
         Entry {
             name: "meerkat-votes-3",
@@ -620,7 +663,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-calls-expired",
             size: Size::Small,
-            states: Some(14_715),
+            states: Some(15_611),
             reaches: &[],
             run: |name, limits| explore(&calls_expired(name), limits),
         },
