@@ -170,7 +170,8 @@ pub struct TxnRecord {
     pub invoke: u64,
     /// How it ended.
     pub outcome: TxnOutcome,
-    /// The timestamp at which it claims to have taken effect: the version of its writes.
+    /// The timestamp at which it claims to have taken effect: the version of its writes. Those that
+    /// were under way at the same time may share it; they took effect in the order of their answers.
     pub timestamp: Option<Timestamp>,
     /// What it did, in order.
     pub ops: Vec<TxnOp>,

@@ -44,7 +44,8 @@ pub enum AnomalyKind {
         /// Whether the cycle needs the order of real time.
         realtime: bool,
     },
-    /// Two transactions that took effect have the same timestamp.
+    /// Two transactions that took effect have the same timestamp, and one of them was answered before
+    /// the other began.
     DuplicateTimestamp,
     /// A value is not the one that was written with its version.
     WrongVersion,

@@ -154,9 +154,45 @@ impl<'a> Versions<'_, 'a> {
         self.index().name(txn)
     }
 
+    /// When the client of a transaction was answered: no earlier than it took effect, and of several
+    /// that took effect together in the same order.
+    fn end(&self, txn: u32) -> u64 {
+        self.index().records[txn as usize].committed_at().unwrap_or(u64::MAX)
+    }
+
+    /// Whether each of two transactions began before the other was answered. Those that waited for
+    /// one another may have taken effect together, at one timestamp.
+    fn overlap(&self, one: u32, other: u32) -> bool {
+        let invoke = |txn: u32| self.index().records[txn as usize].invoke;
+        invoke(one) < self.end(other) && invoke(other) < self.end(one)
+    }
+
     /// Puts the writers of each key in order.
     fn place(&mut self) -> Result<(), Anomaly> {
-        let mut owners: BTreeMap<Timestamp, u32> = BTreeMap::new();
+        let mut owners: BTreeMap<Timestamp, Vec<u32>> = BTreeMap::new();
+        for access in self.present().filter(|access| access.changes()) {
+            let Some(stamp) = self.stamps[access.txn as usize] else { continue };
+            let owners = owners.entry(stamp).or_default();
+            if owners.contains(&access.txn) {
+                continue;
+            }
+            if let Some(other) = owners.iter().find(|other| !self.overlap(**other, access.txn)) {
+                let step = format!(
+                    "{} and {} both changed something at {stamp:?}",
+                    self.name(*other),
+                    self.name(access.txn)
+                );
+                let txns = [*other, access.txn];
+                return Err(self.anomaly(AnomalyKind::DuplicateTimestamp, &txns, step));
+            }
+            owners.push(access.txn);
+        }
+        // Nobody can say where among several one stands whose client was never answered.
+        for txn in owners.into_values().filter(|txns| txns.len() > 1).flatten() {
+            if self.end(txn) == u64::MAX {
+                self.stamps[txn as usize] = None;
+            }
+        }
         let mut unplaced = vec![false; self.stamps.len()];
         for access in self.present().filter(|access| access.changes()).collect::<Vec<_>>() {
             let Some(stamp) = self.stamps[access.txn as usize] else {
@@ -164,15 +200,6 @@ impl<'a> Versions<'_, 'a> {
                 unplaced[access.txn as usize] = true;
                 continue;
             };
-            if let Some(other) = owners.insert(stamp, access.txn).filter(|o| *o != access.txn) {
-                let step = format!(
-                    "{} and {} both changed something at {stamp:?}",
-                    self.name(other),
-                    self.name(access.txn)
-                );
-                let txns = [other, access.txn];
-                return Err(self.anomaly(AnomalyKind::DuplicateTimestamp, &txns, step));
-            }
             self.placed[access.key as usize].push((stamp, access.txn));
         }
         // A read of an absent key does not name the deletion that it saw.
@@ -183,7 +210,10 @@ impl<'a> Versions<'_, 'a> {
                 self.open[access.key as usize] = true;
             }
         }
-        self.placed.iter_mut().for_each(|writers| writers.sort_unstable());
+        let end = |txn: u32| self.knowledge.index.records[txn as usize].committed_at();
+        for writers in &mut self.placed {
+            writers.sort_unstable_by_key(|(stamp, txn)| (*stamp, end(*txn), *txn));
+        }
         self.result.unplaced = unplaced.into_iter().filter(|unplaced| *unplaced).count();
         Ok(())
     }
@@ -340,10 +370,8 @@ impl<'a> Versions<'_, 'a> {
             .filter(|txn| self.knowledge.present[*txn])
             .filter_map(|txn| Some((self.stamps[txn]?, txn as u32)))
             .collect();
-        // Of equal timestamps at most one belongs to a writer; reads of the others come before it.
-        sequence.sort_unstable_by_key(|(stamp, txn)| {
-            (*stamp, self.index().of_txn(*txn).iter().any(Access::changes))
-        });
+        // What took effect together, in the order of its answers.
+        sequence.sort_unstable_by_key(|(stamp, txn)| (*stamp, self.end(*txn), *txn));
         self.result.replayed = sequence.len();
         let mut states: Vec<State<'a>> = vec![State::Start; self.index().keys.len()];
         for (stamp, txn) in sequence {

@@ -403,8 +403,30 @@ fn versions_that_lie() {
     let dirty = stamped(10, aborted(1, vec![w("x", "2")]));
     let read = stamped(30, txn(2, vec![at(10, r("x", "2"))]));
     assert_eq!(name(&[dirty, read]), "G1a");
-    let twins = |t| [stamped(10, txn(1, vec![w("x", "1")])), stamped(t, txn(2, vec![w("y", "1")]))];
-    assert_eq!((name(&twins(10)), name(&twins(11))), ("duplicate-timestamp", "ok"));
+    let twins = |t, invoke| {
+        let first = stamped(10, timed(1, 0, 5, vec![w("x", "1")]));
+        [first, stamped(t, timed(2, invoke, 9, vec![w("y", "1")]))]
+    };
+    assert_eq!((name(&twins(10, 6)), name(&twins(11, 6))), ("duplicate-timestamp", "ok"));
+}
+
+#[test]
+fn those_that_share_a_timestamp_took_effect_in_the_order_of_their_answers() {
+    let name = |records: &[_]| verdict(&check_versions(records, Model::StrictSerializable));
+    let pair = |answered| {
+        let first = stamped(10, timed(1, 0, 5, vec![a("x", "1")]));
+        let second = timed(2, 3, answered, vec![l("x", "1"), a("x", "2")]);
+        [first, stamped(10, second)]
+    };
+    assert_eq!((name(&pair(6)), name(&pair(4))), ("ok", "timestamp-order"));
+    // Where a third one stands whose client knows nothing can't be told.
+    let third = |seen| {
+        let [first, second] = pair(6);
+        let unknown = maybe(3, vec![a("x", "3"), a("y", "3")]);
+        let reader = timed(4, 20, 30, vec![at(10, l("y", "3")), l("x", seen)]);
+        [first, second, unknown, stamped(40, reader)]
+    };
+    assert_eq!((name(&third("123")), name(&third("312"))), ("ok", "ok"));
 }
 
 #[test]
