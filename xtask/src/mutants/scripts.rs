@@ -1,4 +1,4 @@
-//! The bounds of scripts, and that nothing stays from one run to the next.
+//! The bounds of scripts, that nothing stays from one run to the next, and what is told of them.
 
 use super::Check::Tests;
 use super::Mutant;
@@ -65,6 +65,51 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "scripts",
         guard: "Random numbers of a run don't depend on the runs before",
         checks: &[Tests("scripts", "a_run_at_the_same_time")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_messages_unbounded",
+        home: "commands",
+        guard: "A script publishes so much and no more",
+        checks: &[Tests("scripts", "what_a_script_publishes_is_bounded")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_undone_script_publishes",
+        home: "commands",
+        guard: "Of a script that was undone nothing is told",
+        checks: &[Tests("resp", "an_error_keeps_what_was_published_and_a_bound_does_not")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_notes_kept",
+        home: "commands",
+        guard: "A call that is made again is told of once",
+        checks: &[
+            Tests("resp", "a_call_that_is_made_again_publishes_once"),
+            Tests("node", "a_call_that_is_tried_again_publishes_once"),
+        ],
+        in_gate: true,
+    },
+    Mutant {
+        name: "node_forwarded_notes_left_out",
+        home: "node",
+        guard: "What a script publishes comes back from the node that ran it",
+        checks: &[Tests("node", "what_a_forwarded_script_publishes")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "resp_notes_out_of_order",
+        home: "resp",
+        guard: "What scripts of one client publish is told in the order of their answers",
+        checks: &[Tests("resp", "what_a_client_publishes_is_heard_in_its_order")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "resp_notes_before_seal",
+        home: "resp",
+        guard: "What rests on the lease is told once that has held",
+        checks: &[Tests("resp", "what_rests_on_a_lease_that_was_lost_is_not_told")],
         in_gate: true,
     },
 ];

@@ -210,9 +210,10 @@ pub trait Command: Sized {
         unreachable!("what is forwarded has a form for it");
     }
 
-    // --- answers that are kept or forwarded -----------------------------------------------------
+    // --- answers that are kept ------------------------------------------------------------------
 
-    /// Appends a form of an answer that [`Command::decode_reply`] reads back.
+    /// Appends a form of an answer that [`Command::decode_reply`] reads back. What the answer brings
+    /// with it that is to happen once may be left out.
     fn encode_reply(reply: &Self::Reply, out: &mut Vec<u8>) {
         let _ = (reply, out);
         unreachable!("what is called under a session has answers to be kept");

@@ -9,9 +9,10 @@ use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{BLOCK_TOO_MUCH, Metered};
+use crate::notes::{Notes, Wanted};
 use crate::room::{BLOCK_TOO_LONG, Room};
 use crate::script::OnlyKey;
-use crate::{CROSSKEY, Call, OwnedCall, Reply};
+use crate::{CROSSKEY, OwnedCall, Reply};
 
 /// What a `WATCH` saw of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,27 +72,19 @@ impl Block {
         Access::Update
     }
 
-    pub(crate) fn run(
-        &self,
-        now: UnixMillis,
-        workspace: &mut impl Workspace,
-    ) -> Verdict<Reply<'static>> {
-        self.run_noting(now, workspace, |_, _| {})
-    }
-
-    /// Runs it, and calls `done` behind each of its calls.
-    pub(crate) fn run_noting<W: Workspace>(
+    /// Runs it, and notes what each of its calls does.
+    pub(crate) fn run<W: Workspace>(
         &self,
         now: UnixMillis,
         workspace: &mut W,
-        done: impl FnMut(&Call<'_>, &mut W),
+        wanted: Wanted,
     ) -> Verdict<Reply<'static>> {
         for (key, watch) in &self.watches {
             if !watch.holds(&workspace.read(key)) {
                 return Verdict::Abandon(Reply::NullArray);
             }
         }
-        match run_in_order(&self.calls, now, workspace, done) {
+        match run_in_order(&self.calls, now, workspace, wanted) {
             Ok(answers) => Verdict::Commit(answers),
             Err(too_long) if mutant!("commands_refused_block_commits") => Verdict::Commit(too_long),
             Err(too_long) => Verdict::Abandon(too_long),
@@ -103,10 +96,11 @@ impl Block {
         &'a self,
         now: UnixMillis,
         current: Current<'a>,
+        wanted: Wanted,
     ) -> (Reply<'static>, Change<'a>) {
         let mut key = OneKey::new(current);
         let mut only = OnlyKey::new(self.keys().next(), &mut key);
-        let verdict = self.run(now, &mut only);
+        let verdict = self.run(now, &mut only, wanted);
         match verdict {
             _ if only.has_strayed() => (Reply::error(CROSSKEY), Change::Keep),
             Verdict::Commit(answers) => (answers, key.finish()),
@@ -160,19 +154,19 @@ pub(crate) fn run_in_order<W: Workspace>(
     calls: &[OwnedCall],
     now: UnixMillis,
     workspace: &mut W,
-    mut done: impl FnMut(&Call<'_>, &mut W),
+    wanted: Wanted,
 ) -> Result<Reply<'static>, Reply<'static>> {
     let mut room = Room::new();
     let mut metered = Metered::new(workspace);
     let mut answers = Vec::new();
     for call in calls {
-        let verdict = call.call().run_over(now, &mut metered, &mut room);
-        done(&call.call(), metered.workspace());
+        let mut notes = Notes::new(wanted);
+        let verdict = call.call().run_over(now, &mut metered, &mut room, &mut notes);
         if metered.is_exceeded() {
             return Err(BLOCK_TOO_MUCH);
         }
         match verdict {
-            Verdict::Commit(answer) => answers.push(answer),
+            Verdict::Commit(answer) => answers.push(notes.attach(answer)),
             Verdict::Abandon(why) => return Err(discarded(why)),
         }
         if room.is_exceeded() {

@@ -5,12 +5,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Change, Command, Content, Current, OneKey, ValueKind, Verdict, WARM_TOGETHER, Workspace,
+    Access, Change, Command, Content, Current, OneKey, ValueKind, Verdict, WARM_TOGETHER,
+    Workspace, mutant,
 };
 use quorate_types::{UnixMillis, hash_key};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
+use crate::notes::{Notes, Recorder, Wanted};
 use crate::number::parse_integer;
 use crate::options::is_word;
 use crate::owned_args::mix;
@@ -59,7 +61,7 @@ impl<'a> Call<'a> {
             Run::Key(Keyed::One(run)) if self.takes_as_is(&current) => run(self.args, now, current),
             Run::Key(Keyed::One(run)) => large::run_packed(run, self.args, now, current),
             Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, now, current),
-            Run::Key(Keyed::Script) => self.run_script_on_one_key(now, current),
+            Run::Key(Keyed::Script) => self.run_script_on_one_key(now, current, Wanted::NOTHING),
             _ => (self.answer_alone(now).unwrap_or(NOT_HERE), Change::Keep),
         }
     }
@@ -102,6 +104,26 @@ impl<'a> Call<'a> {
         current.large.is_none() || !self.spec.takes_packed
     }
 
+    /// Runs the command by itself, as [`Call::run_over`] does, and adds the notes of it to its answer.
+    #[inline]
+    pub(crate) fn run_noting<W: Workspace>(
+        self,
+        now: UnixMillis,
+        workspace: &mut W,
+        wanted: Wanted,
+    ) -> Verdict<Reply<'static>> {
+        let mut metered = Metered::new(workspace);
+        let mut notes = Notes::new(wanted);
+        match self.run_over(now, &mut metered, &mut Room::new(), &mut notes) {
+            _ if metered.is_exceeded() => Verdict::Abandon(TOO_MUCH),
+            Verdict::Commit(reply) => Verdict::Commit(notes.attach(reply)),
+            Verdict::Abandon(reply) if mutant!("commands_undone_script_publishes") => {
+                Verdict::Abandon(notes.attach(reply))
+            }
+            abandoned => abandoned,
+        }
+    }
+
     /// Runs the command over a workspace that has all its keys. Reads no key that it writes
     /// blindly.
     #[inline]
@@ -110,11 +132,18 @@ impl<'a> Call<'a> {
         now: UnixMillis,
         workspace: &mut W,
         room: &mut Room,
+        notes: &mut Notes,
     ) -> Verdict<Reply<'static>> {
         if self.is_script() {
-            return self.run_script(now, workspace, room);
+            return self.run_script(now, workspace, room, notes);
         }
-        Verdict::Commit(self.run_plain(now, workspace, room))
+        if !notes.has_events() {
+            return Verdict::Commit(self.run_plain(now, workspace, room));
+        }
+        let mut recorder = Recorder::new(workspace, notes, now);
+        let reply = self.run_plain(now, &mut recorder, room);
+        recorder.note(&self, notes);
+        Verdict::Commit(reply)
     }
 
     #[inline]

@@ -142,14 +142,18 @@ pub use generic::type_name;
 pub use glob::glob_match;
 pub use help::help;
 pub use map_workspace::MapWorkspace;
-pub use notes::{Note, Noted, class, parse_classes, show_classes};
+pub use notes::{
+    KeyEvent, MESSAGES_MAX, NOTES_BYTES_MAX, Note, Noted, Notes, class, parse_classes, show_classes,
+};
 pub use number::{format_integer, parse_integer};
 pub use op::Op;
 pub use owned_args::OwnedArgs;
 pub use reply::{DEPTH_MAX as REPLY_DEPTH_MAX, Reply};
 pub use resolve::{REDIS_COMMANDS, arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
-pub use script::{LIBRARIES_KEY, SCRIPT_DIGEST_BYTES, ScriptFunction, install_scripts};
+pub use script::{
+    CHANNEL_TOO_LONG, LIBRARIES_KEY, SCRIPT_DIGEST_BYTES, ScriptFunction, install_scripts,
+};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
     Keys, KeysBegin, KeysFind, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,

@@ -39,11 +39,6 @@ impl<'w, W: Workspace + ?Sized> Metered<'w, W> {
         Self { workspace, left: limits::TXN_READ_BYTES_MAX, exceeded: false }
     }
 
-    /// What is metered.
-    pub(crate) fn workspace(&mut self) -> &mut W {
-        self.workspace
-    }
-
     /// Whether the commands wanted to look at more.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.exceeded

@@ -1,16 +1,20 @@
-//! What commands do to keys, as Redis's keyspace notifications tell it.
+//! What is told of an op once it has taken effect: events of keys, as Redis's keyspace notifications
+//! tell them, and messages that scripts publish.
 //!
-//! An op that is asked for it ([`crate::Op::noted`]) answers with [`Reply::Noted`]: its answer, and
-//! a note for each event. Notes follow from the command and from what it wrote, at the place where it
-//! ran: only there is known which keys of a `DEL` were there, or that an `LPOP` took the last element.
+//! Such notes are a part of the answer ([`Reply::Noted`]). So they belong to one run of the op: those
+//! of a run that doesn't count are gone with its answer. In a block each answer has its own.
+//!
+//! Events are noted for ops that are asked for it ([`crate::Op::noted`]). They follow from the command
+//! and from what it wrote, at the place where it ran: only there is known which keys of a `DEL` were
+//! there, or that an `LPOP` took the last element.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Current, Unordered, ValueKind, Workspace};
-use quorate_types::UnixMillis;
+use quorate_machine::{Change, Current, Unordered, ValueKind, Workspace, mutant};
+use quorate_types::{Publication, Topic, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::hash::expiring::holds_expired;
@@ -90,50 +94,179 @@ pub fn show_classes(classes: u32) -> String {
 
 /// Something that happened to a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
+pub struct KeyEvent {
+    /// The number of the keyspace.
+    pub keyspace: u8,
     /// A bit of [`class`].
     pub class: u32,
     /// The event's name.
-    pub event: Cow<'static, str>,
+    pub name: Cow<'static, str>,
     /// The key.
     pub key: Box<[u8]>,
 }
 
-/// An answer with notes of what was done for it.
+/// Something to be told once an op has taken effect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// Something happened to a key.
+    Event(KeyEvent),
+    /// A script has published a message.
+    Message(Publication),
+}
+
+/// An answer with notes of what is to be told with it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Noted {
-    /// The number of the keyspace.
-    pub keyspace: u8,
     /// The answer.
     pub reply: Reply<'static>,
-    /// What happened, in order.
+    /// What is to be told, in order.
     pub notes: Vec<Note>,
+}
+
+const EVENT: u8 = 0;
+const CHANNEL: u8 = 1;
+const SHARD: u8 = 2;
+
+impl Note {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        let texts = match self {
+            Self::Event(event) => event.name.len() + event.key.len(),
+            Self::Message(publication) => publication.bytes(),
+        };
+        size_of::<Self>() + texts
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Self::Event(event) => {
+                writer.u8(EVENT);
+                writer.u8(event.keyspace);
+                writer.u32(event.class);
+                writer.bytes(event.name.as_bytes());
+                writer.bytes(&event.key);
+            }
+            Self::Message(Publication { topic, channel, message }) => {
+                writer.u8(if *topic == Topic::Shard { SHARD } else { CHANNEL });
+                writer.bytes(channel);
+                writer.bytes(message);
+            }
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let topic = match reader.u8()? {
+            EVENT => {
+                return Ok(Self::Event(KeyEvent {
+                    keyspace: reader.u8()?,
+                    class: reader.u32()?,
+                    name: Cow::Owned(reader.string(EVENT_BYTES_MAX)?),
+                    key: reader.bytes()?.into(),
+                }));
+            }
+            CHANNEL => Topic::Channel,
+            SHARD => Topic::Shard,
+            _ => return Err(Malformed("unknown kind of note")),
+        };
+        let (channel, message) = (reader.bytes()?.into(), reader.bytes()?.into());
+        Ok(Self::Message(Publication { topic, channel, message }))
+    }
 }
 
 impl Noted {
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {
-        writer.u8(self.keyspace);
         writer.u32(u32::try_from(self.notes.len()).expect("limits bound a transaction"));
-        for note in &self.notes {
-            writer.u32(note.class);
-            writer.bytes(note.event.as_bytes());
-            writer.bytes(&note.key);
-        }
+        self.notes.iter().for_each(|note| note.write(writer));
         self.reply.write(writer);
     }
 
     /// The list grows with what is really there: a count can promise more than the input holds.
     pub(crate) fn read(reader: &mut Reader<'_>, depth: u32) -> Result<Self, Malformed> {
-        let keyspace = reader.u8()?;
         let mut notes = Vec::new();
         for _ in 0..reader.u32()? {
-            notes.push(Note {
-                class: reader.u32()?,
-                event: Cow::Owned(reader.string(EVENT_BYTES_MAX)?),
-                key: reader.bytes()?.into(),
-            });
+            notes.push(Note::read(reader)?);
         }
-        Ok(Self { keyspace, reply: Reply::read(reader, depth + 1)?, notes })
+        Ok(Self { reply: Reply::read(reader, depth + 1)?, notes })
+    }
+}
+
+/// Which events of an op are to be noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The number of the op's keyspace.
+    pub(crate) keyspace: u8,
+    /// Bits of [`class`].
+    pub(crate) classes: u32,
+}
+
+impl Wanted {
+    /// No event.
+    pub(crate) const NOTHING: Self = Self { keyspace: 0, classes: 0 };
+}
+
+/// Messages that one script publishes at most.
+pub const MESSAGES_MAX: usize = limits::TXN_KEYS_MAX;
+/// Bytes of the notes of one script at most: they travel with its answer.
+pub const NOTES_BYTES_MAX: usize = limits::REPLY_BYTES_MAX;
+
+/// The notes of a command that runs.
+#[derive(Debug)]
+pub struct Notes {
+    wanted: Wanted,
+    notes: Vec<Note>,
+    messages: usize,
+    bytes: usize,
+}
+
+impl Notes {
+    pub(crate) const fn new(wanted: Wanted) -> Self {
+        Self { wanted, notes: Vec::new(), messages: 0, bytes: 0 }
+    }
+
+    /// Whether events are noted.
+    pub(crate) const fn has_events(&self) -> bool {
+        self.wanted.classes != 0
+    }
+
+    /// Bytes that they take.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are more than a script may have. Those beyond are left out, and the script is to
+    /// be undone.
+    pub fn is_exceeded(&self) -> bool {
+        let exceeded = self.messages > MESSAGES_MAX || self.bytes > NOTES_BYTES_MAX;
+        exceeded && !mutant!("commands_messages_unbounded")
+    }
+
+    /// A script publishes a message.
+    pub(crate) fn publish(&mut self, topic: Topic, channel: &[u8], message: &[u8]) {
+        self.messages += 1;
+        let (channel, message) = (channel.into(), message.into());
+        self.add(Note::Message(Publication { topic, channel, message }));
+    }
+
+    fn add_event(&mut self, class: u32, name: Cow<'static, str>, key: &[u8]) {
+        if self.wanted.classes & class != 0 {
+            let keyspace = self.wanted.keyspace;
+            self.add(Note::Event(KeyEvent { keyspace, class, name, key: key.into() }));
+        }
+    }
+
+    fn add(&mut self, note: Note) {
+        self.bytes += note.bytes();
+        if !self.is_exceeded() {
+            self.notes.push(note);
+        }
+    }
+
+    /// The answer to the command, with its notes if there are any.
+    pub(crate) fn attach(self, reply: Reply<'static>) -> Reply<'static> {
+        match self.notes {
+            notes if notes.is_empty() => reply,
+            notes => Reply::Noted(Box::new(Noted { reply, notes })),
+        }
     }
 }
 
@@ -176,33 +309,26 @@ struct Write {
     drops_expired: bool,
 }
 
-/// A workspace that remembers what is written.
-#[derive(Debug)]
-pub(crate) struct Recorder<'w, W: ?Sized> {
-    workspace: &'w mut W,
+/// A workspace that remembers what a call writes.
+pub(crate) struct Recorder<'w> {
+    workspace: &'w mut dyn Workspace,
     classes: u32,
     now: UnixMillis,
     writes: Vec<Write>,
-    notes: Vec<Note>,
 }
 
-impl<'w, W: Workspace + ?Sized> Recorder<'w, W> {
-    pub(crate) fn new(workspace: &'w mut W, classes: u32, now: UnixMillis) -> Self {
-        Self { workspace, classes, now, writes: Vec::new(), notes: Vec::new() }
+impl<'w> Recorder<'w> {
+    pub(crate) fn new(workspace: &'w mut dyn Workspace, notes: &Notes, now: UnixMillis) -> Self {
+        Self { workspace, classes: notes.wanted.classes, now, writes: Vec::new() }
     }
 
-    /// The call that has written since the last time is over.
-    pub(crate) fn end_call(&mut self, call: &Call<'_>) {
-        let writes = core::mem::take(&mut self.writes);
-        note(call, self.now, &writes, self.classes, &mut self.notes);
-    }
-
-    pub(crate) fn into_notes(self) -> Vec<Note> {
-        self.notes
+    /// The call has run.
+    pub(crate) fn note(self, call: &Call<'_>, notes: &mut Notes) {
+        note(call, self.now, &self.writes, notes);
     }
 }
 
-impl<W: Workspace + ?Sized> Workspace for Recorder<'_, W> {
+impl Workspace for Recorder<'_> {
     fn read(&mut self, key: &[u8]) -> Current<'_> {
         self.workspace.read(key)
     }
@@ -244,30 +370,26 @@ fn may_drop(change: &Change<'_>) -> bool {
     matches!(change, Change::Set { kind: ValueKind::Hash, .. } | Change::Delete)
 }
 
-/// Notes of a call that has changed its one key so, which held this before.
-pub(crate) fn notes_of_one(
+/// Notes that a call has changed its one key so, which held this before.
+pub(crate) fn note_one(
     call: &Call<'_>,
     now: UnixMillis,
     change: &Change<'_>,
     held: Current<'_>,
-    classes: u32,
-) -> Vec<Note> {
-    let mut notes = Vec::new();
+    notes: &mut Notes,
+) {
     if let (Some(wrote), Some(key)) = (Wrote::of(change), call.keys().next()) {
         let is_new = held.content.is_none() && matches!(wrote, Wrote::Value { .. });
         let drops_expired = may_drop(change) && holds_expired(held, now);
         let write = Write { key: key.into(), wrote, is_new, drops_expired };
-        note(call, now, &[write], classes, &mut notes);
+        note(call, now, &[write], notes);
     }
-    notes
 }
 
-/// Adds notes of what a call has written, of the classes that are wanted.
-fn note(call: &Call<'_>, now: UnixMillis, writes: &[Write], classes: u32, notes: &mut Vec<Note>) {
+/// Notes the events of what a call has written.
+fn note(call: &Call<'_>, now: UnixMillis, writes: &[Write], notes: &mut Notes) {
     let mut add = |class: u32, event: Cow<'static, str>, key: &[u8]| {
-        if classes & class != 0 {
-            notes.push(Note { class, event, key: key.into() });
-        }
+        notes.add_event(class, event, key);
     };
     let wrote = |key: &[u8]| writes.iter().rfind(|write| *write.key == *key).map(|last| last.wrote);
     let name = call.spec.name;
@@ -337,8 +459,6 @@ fn note_write(
         return note_hash(call, now, write, add);
     }
     match write.wrote {
-        // Which of its commands has given the value, its writes don't tell.
-        Wrote::Value { .. } if call.is_script() => {}
         // Redis tells of the consumer that these may make, and not of themselves.
         Wrote::Value { .. }
             if matches!(call.spec.name, "xreadgroup" | "xack" | "xclaim" | "xautoclaim") => {}

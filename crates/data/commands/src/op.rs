@@ -3,15 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Command, Current, OneKey, Verdict, Workspace, mutant};
+use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace, mutant};
 use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::meter::{Metered, TOO_MUCH};
-use crate::notes::{Noted, Recorder, class, notes_of_one};
-use crate::room::Room;
-use crate::script::OnlyKey;
-use crate::{Block, CROSSKEY, Call, OwnedCall, Reply};
+use crate::notes::{Notes, Wanted, class, note_one};
+use crate::{Block, Call, OwnedCall, Reply};
 
 /// A client operation that borrows nothing.
 ///
@@ -37,7 +34,7 @@ pub enum Op {
     /// Reads the versions of keys and whether they have values, for `WATCH`: answers a
     /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
     Versions(Vec<Box<[u8]>>),
-    /// A command or block whose answer tells what it did to keys: [`Reply::Noted`].
+    /// A command or block whose answers tell what it did to keys: [`Reply::Noted`].
     Noted {
         /// The number of the keyspace, to be repeated.
         keyspace: u8,
@@ -94,53 +91,41 @@ impl Op {
     /// Runs it, and notes what it does.
     fn run_noted<W: Workspace>(
         &self,
-        (keyspace, classes): (u8, u32),
+        wanted: Wanted,
         now: UnixMillis,
         workspace: &mut W,
     ) -> Verdict<Reply<'static>> {
-        let mut recorder = Recorder::new(workspace, classes, now);
-        let verdict = match self {
-            Self::Call(call) => {
-                let verdict = Command::run(&call.call(), now, &mut recorder);
-                recorder.end_call(&call.call());
-                verdict
-            }
-            Self::Block(block) => {
-                block.run_noting(now, &mut recorder, |call, recorder| recorder.end_call(call))
-            }
+        match self {
+            Self::Call(call) => call.call().run_noting(now, workspace, wanted),
+            Self::Block(block) => block.run(now, workspace, wanted),
             Self::Versions(_) | Self::Noted { .. } => {
                 unreachable!("notes are asked of commands and blocks")
             }
-        };
-        match verdict {
-            Verdict::Commit(reply) => {
-                let notes = recorder.into_notes();
-                Verdict::Commit(Reply::Noted(Box::new(Noted { keyspace, reply, notes })))
-            }
-            abandoned => abandoned,
         }
     }
 
     /// Runs it on its only key, and notes what it does.
     fn apply_noted<'a>(
         &'a self,
-        (keyspace, classes): (u8, u32),
+        wanted: Wanted,
         now: UnixMillis,
         current: Current<'a>,
     ) -> (Reply<'static>, Change<'a>) {
-        let Self::Call(call) = self else {
-            let mut key = OneKey::new(current);
-            let mut only = OnlyKey::new(self.first_key(), &mut key);
-            let verdict = self.run_noted((keyspace, classes), now, &mut only);
-            return match verdict {
-                _ if only.has_strayed() => (Reply::error(CROSSKEY), Change::Keep),
-                Verdict::Commit(answer) => (answer, key.finish()),
-                Verdict::Abandon(answer) => (answer, Change::Keep),
-            };
-        };
-        let (reply, change) = self.apply(now, current);
-        let notes = notes_of_one(&call.call(), now, &change, current, classes);
-        (Reply::Noted(Box::new(Noted { keyspace, reply, notes })), change)
+        match self {
+            Self::Call(call) if call.call().is_script() => {
+                call.call().run_script_on_one_key(now, current, wanted)
+            }
+            Self::Call(call) => {
+                let (reply, change) = self.apply(now, current);
+                let mut notes = Notes::new(wanted);
+                note_one(&call.call(), now, &change, current, &mut notes);
+                (notes.attach(reply), change)
+            }
+            Self::Block(block) => block.apply(now, current, wanted),
+            Self::Versions(_) | Self::Noted { .. } => {
+                unreachable!("notes are asked of commands and blocks")
+            }
+        }
     }
 
     fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
@@ -227,13 +212,13 @@ impl Command for Op {
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
         match self {
             Self::Call(call) => Command::run(&call.call(), now, workspace),
-            Self::Block(block) => block.run(now, workspace),
+            Self::Block(block) => block.run(now, workspace, Wanted::NOTHING),
             Self::Versions(keys) => {
                 let versions = keys.iter().map(|key| version(&workspace.read(key))).collect();
                 Verdict::Commit(Reply::Array(versions))
             }
             Self::Noted { keyspace, classes, op } => {
-                op.run_noted((*keyspace, *classes), now, workspace)
+                op.run_noted(Wanted { keyspace: *keyspace, classes: *classes }, now, workspace)
             }
         }
     }
@@ -265,10 +250,10 @@ impl Command for Op {
                 let (reply, change) = call.call().execute(now, current);
                 (reply.within_limit().into_owned(), change)
             }
-            Self::Block(block) => block.apply(now, current),
+            Self::Block(block) => block.apply(now, current, Wanted::NOTHING),
             Self::Versions(_) => (Reply::Array([version(&current)].into()), Change::Keep),
             Self::Noted { keyspace, classes, op } => {
-                op.apply_noted((*keyspace, *classes), now, current)
+                op.apply_noted(Wanted { keyspace: *keyspace, classes: *classes }, now, current)
             }
         }
     }
@@ -302,7 +287,7 @@ impl Command for Op {
     }
 
     fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
-        reply.encode(out);
+        reply.encode_kept(out);
     }
 
     fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
@@ -331,9 +316,7 @@ impl Command for Call<'_> {
 
     #[inline]
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
-        let mut metered = Metered::new(workspace);
-        let verdict = self.run_over(now, &mut metered, &mut Room::new());
-        if metered.is_exceeded() { Verdict::Abandon(TOO_MUCH) } else { verdict }
+        self.run_noting(now, workspace, Wanted::NOTHING)
     }
 
     fn into_owned(self) -> Op {
@@ -370,7 +353,7 @@ impl Command for Call<'_> {
     }
 
     fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
-        reply.encode(out);
+        reply.encode_kept(out);
     }
 
     fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {

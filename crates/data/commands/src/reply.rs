@@ -5,10 +5,11 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use quorate_machine::mutant;
 use quorate_types::Timestamp;
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::notes::Noted;
+use crate::notes::{Note, Noted};
 use crate::string::WRONGTYPE;
 
 /// The answer to a command, before it is encoded as RESP2 or RESP3.
@@ -53,13 +54,16 @@ pub enum Reply<'a> {
     Error(Cow<'a, str>),
     /// The version of a key and whether it has a value, for `WATCH`. Never sent to a client.
     Version(Timestamp, bool),
-    /// An answer with notes of what was done for it. Never sent to a client.
+    /// An answer with notes of what is to be told with it. Never sent to a client.
     Noted(Box<Noted>),
 }
 
 /// How deep an answer can nest. Scripts nest what they answer;
 /// `COMMAND DOCS` stays on its node.
 pub const DEPTH_MAX: u32 = 128;
+
+/// The number of [`Reply::Array`] where it is encoded.
+const ARRAY: u8 = 6;
 
 impl<'a> Reply<'a> {
     /// An error with a fixed text.
@@ -121,6 +125,20 @@ impl<'a> Reply<'a> {
         self.write(&mut Writer(out));
     }
 
+    /// The same without notes, for an answer that is kept to be given again: of what was done for it
+    /// it is told once.
+    pub(crate) fn encode_kept(&self, out: &mut Vec<u8>) {
+        match self {
+            _ if mutant!("commands_notes_kept") => self.encode(out),
+            Self::Noted(noted) => noted.reply.encode_kept(out),
+            Self::Array(replies) => {
+                Self::write_header(ARRAY, replies.len(), &mut Writer(out));
+                replies.iter().for_each(|reply| reply.encode_kept(out));
+            }
+            reply => reply.encode(out),
+        }
+    }
+
     /// Reads what [`Reply::encode`] wrote; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Reply<'static>> {
         let mut reader = Reader(bytes);
@@ -146,7 +164,7 @@ impl<'a> Reply<'a> {
             }
             Self::Null => writer.u8(4),
             Self::NullArray => writer.u8(5),
-            Self::Array(replies) => Self::write_all(6, replies, writer),
+            Self::Array(replies) => Self::write_all(ARRAY, replies, writer),
             Self::Map(pairs) => Self::write_pairs(7, pairs, writer),
             Self::Pairs(pairs) => Self::write_pairs(13, pairs, writer),
             Self::Keyed(pairs) => Self::write_pairs(17, pairs, writer),
@@ -188,17 +206,20 @@ impl<'a> Reply<'a> {
     }
 
     fn write_pairs(variant: u8, pairs: &[(Self, Self)], writer: &mut Writer<'_>) {
-        writer.u8(variant);
-        writer.u32(u32::try_from(pairs.len()).expect("answers are bounded"));
+        Self::write_header(variant, pairs.len(), writer);
         for (one, other) in pairs {
             one.write(writer);
             other.write(writer);
         }
     }
 
-    fn write_all(variant: u8, replies: &[Self], writer: &mut Writer<'_>) {
+    fn write_header(variant: u8, count: usize, writer: &mut Writer<'_>) {
         writer.u8(variant);
-        writer.u32(u32::try_from(replies.len()).expect("answers are bounded"));
+        writer.u32(u32::try_from(count).expect("answers are bounded"));
+    }
+
+    fn write_all(variant: u8, replies: &[Self], writer: &mut Writer<'_>) {
+        Self::write_header(variant, replies.len(), writer);
         for reply in replies {
             reply.write(writer);
         }
@@ -215,7 +236,7 @@ impl<'a> Reply<'a> {
             3 => Reply::Bulk(Cow::Owned(reader.bytes()?.into())),
             4 => Reply::Null,
             5 => Reply::NullArray,
-            6 => Reply::Array(Self::read_all(reader, depth)?),
+            ARRAY => Reply::Array(Self::read_all(reader, depth)?),
             7 => Reply::Map(Self::read_pairs(reader, depth)?),
             13 => Reply::Pairs(Self::read_pairs(reader, depth)?),
             17 => Reply::Keyed(Self::read_pairs(reader, depth)?),
@@ -261,6 +282,17 @@ impl<'a> Reply<'a> {
             replies.push(Self::read(reader, depth + 1)?);
         }
         Ok(replies)
+    }
+}
+
+impl Reply<'static> {
+    /// Takes the notes out of the answer: what is to be told, in order. Answers to blocks have them in
+    /// their parts.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        let Self::Noted(noted) = self else { return Vec::new() };
+        let notes = core::mem::take(&mut noted.notes);
+        *self = core::mem::replace(&mut noted.reply, Self::Null);
+        notes
     }
 }
 

@@ -2,7 +2,7 @@
 
 use quorate_types::limits;
 
-use crate::Reply;
+use crate::{Note, Reply};
 
 /// The answer to a command whose own answer would have no room.
 pub const ANSWER_TOO_LONG: &str = "ERR the answer would be longer than 16777216 bytes, the most that \
@@ -31,7 +31,13 @@ impl Room {
     /// A copy of an answer that borrows nothing, if there is room for it.
     #[inline]
     pub(crate) fn hold(&mut self, reply: Reply<'_>) -> Reply<'static> {
-        match self.left.checked_sub(reply.bytes()) {
+        self.hold_with(reply, 0)
+    }
+
+    /// The same of an answer beside which so many bytes travel.
+    #[inline]
+    pub(crate) fn hold_with(&mut self, reply: Reply<'_>, beside: usize) -> Reply<'static> {
+        match self.left.checked_sub(reply.bytes() + beside) {
             Some(left) if !self.exceeded => {
                 self.left = left;
                 reply.into_owned()
@@ -60,6 +66,9 @@ impl Reply<'_> {
             Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
             Self::Map(pairs) | Self::Pairs(pairs) | Self::Keyed(pairs) => {
                 pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum()
+            }
+            Self::Noted(noted) => {
+                noted.reply.bytes() + noted.notes.iter().map(Note::bytes).sum::<usize>()
             }
             _ => 0,
         };

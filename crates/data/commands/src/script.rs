@@ -4,18 +4,25 @@
 //! runs ([`install_scripts`]).
 
 use once_cell::race::OnceRef;
-use quorate_machine::{Change, Current, OneKey, Unordered, Verdict, Workspace};
-use quorate_types::UnixMillis;
+use quorate_machine::{Change, Current, OneKey, Unordered, Verdict, Workspace, mutant};
+use quorate_types::{Topic, UnixMillis, limits};
 
 use crate::meter::{Metered, TOO_MUCH};
+use crate::notes::{Notes, Wanted};
 use crate::room::{ANSWER_TOO_LONG, Room};
 use crate::spec::{Keyed, Run, flag};
 use crate::{Args, CROSSKEY, Call, Reply, Spec};
 
 /// The function behind every script: from the command, its arguments, the time and the keys to an
-/// answer. Deterministic, as every command is. [`Verdict::Abandon`] undoes what the script did.
-pub type ScriptFunction =
-    fn(&'static Spec, Args<'_>, UnixMillis, &mut dyn Workspace) -> Verdict<Reply<'static>>;
+/// answer and notes. Deterministic, as every command is. [`Verdict::Abandon`] undoes what the script
+/// did, and nothing is told of it.
+pub type ScriptFunction = fn(
+    &'static Spec,
+    Args<'_>,
+    UnixMillis,
+    &mut dyn Workspace,
+    &mut Notes,
+) -> Verdict<Reply<'static>>;
 
 /// The key of a keyspace that has its libraries of functions. No listing shows it, and no flush
 /// deletes it.
@@ -31,6 +38,14 @@ pub fn install_scripts(function: &'static ScriptFunction) {
     // A second installation is of the same function: there is one interpreter.
     let _ = FUNCTION.set(function);
 }
+
+/// The answer to a command that names a channel by more than [`limits::KEY_BYTES_MAX`] bytes.
+pub const CHANNEL_TOO_LONG: &str = "ERR the name of a channel has at most 65536 bytes";
+
+const _: () = assert!(
+    limits::KEY_BYTES_MAX == 65_536 && limits::VALUE_BYTES_MAX == 4_194_304,
+    "texts name both limits"
+);
 
 const NO_INTERPRETER: Reply<'static> =
     Reply::error("ERR this program has no interpreter of scripts");
@@ -64,11 +79,12 @@ impl<'a> Call<'a> {
         now: UnixMillis,
         workspace: &mut dyn Workspace,
         room: &mut Room,
+        notes: &mut Notes,
     ) -> Verdict<Reply<'static>> {
         let Some(function) = FUNCTION.get() else { return Verdict::Abandon(NO_INTERPRETER) };
-        match function(self.spec, self.args, now, workspace) {
+        match function(self.spec, self.args, now, workspace, notes) {
             Verdict::Commit(reply) => {
-                let reply = room.hold(reply);
+                let reply = room.hold_with(reply, notes.bytes());
                 if room.is_exceeded() { Verdict::Abandon(reply) } else { Verdict::Commit(reply) }
             }
             abandoned => abandoned,
@@ -81,7 +97,8 @@ impl<'a> Call<'a> {
         self,
         now: UnixMillis,
         current: Current<'a>,
-    ) -> (Reply<'a>, Change<'a>) {
+        wanted: Wanted,
+    ) -> (Reply<'static>, Change<'a>) {
         let named = match self.single_key() {
             Ok(named) => named,
             Err(crosskey) => return (crosskey, Change::Keep),
@@ -89,12 +106,16 @@ impl<'a> Call<'a> {
         let mut key = OneKey::new(current);
         let mut only = OnlyKey::new(named, &mut key);
         let mut metered = Metered::new(&mut only);
-        let verdict = self.run_script(now, &mut metered, &mut Room::new());
+        let mut notes = Notes::new(wanted);
+        let verdict = self.run_script(now, &mut metered, &mut Room::new(), &mut notes);
         let is_exceeded = metered.is_exceeded();
         match verdict {
             _ if only.has_strayed() => (Reply::error(CROSSKEY), Change::Keep),
             _ if is_exceeded => (TOO_MUCH, Change::Keep),
-            Verdict::Commit(reply) => (reply, key.finish()),
+            Verdict::Commit(reply) => (notes.attach(reply), key.finish()),
+            Verdict::Abandon(reply) if mutant!("commands_undone_script_publishes") => {
+                (notes.attach(reply), Change::Keep)
+            }
             Verdict::Abandon(reply) => (reply, Change::Keep),
         }
     }
@@ -105,22 +126,40 @@ impl<'a> Call<'a> {
     }
 
     /// Runs a command of a script over the keys that the script sees, if it can run there: another
-    /// command than on keys answers what it does alone.
+    /// command than on keys answers what it does alone. What is published leaves with the script's
+    /// answer, so who receives it is not known: as many as none.
     pub fn run_within_script(
         self,
         now: UnixMillis,
         workspace: &mut dyn Workspace,
+        notes: &mut Notes,
     ) -> Reply<'static> {
+        if let Some(topic) = self.spec.publishes() {
+            return self.publish(topic, notes);
+        }
         let mut room = Room::new();
-        match self.run_over(now, &mut Lent(workspace), &mut room) {
+        match self.run_over(now, &mut Lent(workspace), &mut room, notes) {
             Verdict::Commit(_) if room.is_exceeded() => Reply::error(ANSWER_TOO_LONG),
             Verdict::Commit(reply) | Verdict::Abandon(reply) => reply,
         }
     }
 
-    /// Whether it may change what a key holds, as Redis says of the command.
+    fn publish(self, topic: Topic, notes: &mut Notes) -> Reply<'static> {
+        let (channel, message) = (self.args.get(1), self.args.get(2));
+        if channel.len() > limits::KEY_BYTES_MAX {
+            return Reply::error(CHANNEL_TOO_LONG);
+        }
+        if message.len() > limits::VALUE_BYTES_MAX {
+            return Reply::error("ERR a message has at most 4194304 bytes");
+        }
+        notes.publish(topic, channel, message);
+        Reply::Int(0)
+    }
+
+    /// Whether it may change what a key holds, as Redis says of the command, or is to be replicated
+    /// like one that does.
     pub fn is_write(self) -> bool {
-        self.spec.flags.has(flag::WRITE)
+        self.spec.flags.has(flag::WRITE) || self.spec.publishes().is_some()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the command table knows about a command.
 
 use quorate_machine::{Access, Change, Current, Workspace};
-use quorate_types::UnixMillis;
+use quorate_types::{Topic, UnixMillis};
 
 use crate::{Args, Reply};
 
@@ -66,6 +66,16 @@ impl Spec {
     pub fn draws(&self) -> bool {
         self.tips.contains(&"nondeterministic_output")
             || matches!(self.run, Run::Key(Keyed::Script))
+    }
+
+    /// Where it publishes a message, if it does.
+    #[inline]
+    pub fn publishes(&self) -> Option<Topic> {
+        match self.run {
+            Run::Server(ServerCommand::Publish) => Some(Topic::Channel),
+            Run::Server(ServerCommand::Spublish) => Some(Topic::Shard),
+            _ => None,
+        }
     }
 
     /// Whether other arguments say where its keys stand; [`Spec::keys`] tells all of them otherwise.

@@ -13,9 +13,20 @@ fn call(line: &str) -> OwnedCall {
 }
 
 fn shown(notes: &[Note]) -> String {
-    let shown =
-        notes.iter().map(|note| format!("{} {}", note.event, String::from_utf8_lossy(&note.key)));
+    let shown = notes.iter().map(|note| match note {
+        Note::Event(event) => format!("{} {}", event.name, String::from_utf8_lossy(&event.key)),
+        Note::Message(message) => panic!("{message:?}: no script"),
+    });
     shown.collect::<Vec<_>>().join(", ")
+}
+
+/// The notes of an answer, those of a block's parts included.
+fn notes_of(mut reply: Reply<'static>) -> (Reply<'static>, Vec<Note>) {
+    let mut notes = reply.take_notes();
+    if let Reply::Array(parts) = &mut reply {
+        notes.extend(parts.iter_mut().flat_map(Reply::take_notes));
+    }
+    (reply, notes)
 }
 
 /// Runs an op with notes of these classes on some keys.
@@ -32,11 +43,13 @@ fn run_at(
 ) -> (Reply<'static>, String) {
     let timestamp = Timestamp::new(version, WriterId(1));
     match keys.run(now, timestamp, &op.noted(3, classes)) {
-        Verdict::Commit(Reply::Noted(noted)) => {
-            assert_eq!(noted.keyspace, 3);
-            (noted.reply.clone(), shown(&noted.notes))
+        Verdict::Commit(reply) => {
+            let (reply, notes) = notes_of(reply);
+            let is_there = |note: &Note| matches!(note, Note::Event(event) if event.keyspace == 3);
+            assert!(notes.iter().all(is_there), "{notes:?}");
+            (reply, shown(&notes))
         }
-        Verdict::Commit(reply) | Verdict::Abandon(reply) => (reply, String::new()),
+        Verdict::Abandon(reply) => (reply, String::new()),
     }
 }
 
@@ -80,9 +93,8 @@ fn fields_that_a_change_drops_have_expired() {
             let op = Op::Call(call("HSET h c 4")).noted(3, class::HASH);
             let expired = after == 10 && line.starts_with("HGET");
             let (reply, _) = op.apply(now, keys.get(now, b"h"));
-            let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
             let wanted = if expired { "hexpired h, hset h" } else { "hset h" };
-            assert_eq!(shown(&noted.notes), wanted, "after {line}");
+            assert_eq!(shown(&notes_of(reply).1), wanted, "after {line}");
         }
     }
 }
@@ -116,18 +128,16 @@ fn an_engine_of_single_keys_has_the_same_notes() {
     let op = Op::Call(call("SET a 1")).noted(1, class::ALL | class::NEW);
     assert_eq!(op.access(), Access::Update);
     let (reply, change) = op.apply(NOW, absent);
-    let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
-    assert_eq!((&noted.reply, shown(&noted.notes)), (&Reply::Ok, "new a, set a".to_owned()));
+    let (reply, notes) = notes_of(reply);
+    assert_eq!((reply, shown(&notes)), (Reply::Ok, "new a, set a".to_owned()));
     assert!(matches!(change, Change::Set { .. }));
     let content = Content { bytes: b"1", kind: ValueKind::String, expire_at: None };
     let current = Current { content: Some(content), ..absent };
     let (reply, _) = op.apply(NOW, current);
-    let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
-    assert_eq!(shown(&noted.notes), "set a");
+    assert_eq!(shown(&notes_of(reply).1), "set a");
     // Two different keys are none of its business.
     let op = Op::Call(call("RENAME a b")).noted(1, class::ALL);
-    let Reply::Noted(noted) = op.apply(NOW, current).0 else { panic!("it is noted") };
-    assert!(noted.reply.is_error() && noted.notes.is_empty());
+    assert!(op.apply(NOW, current).0.is_error(), "and nothing is noted");
 }
 
 #[test]
@@ -148,7 +158,12 @@ fn ops_and_answers_with_notes_travel() {
         let (reply, _) = op.apply(NOW, absent);
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
-        assert_eq!(Reply::decode(&bytes), Some(reply));
+        assert_eq!(Reply::decode(&bytes), Some(reply.clone()));
+        let mut kept = Vec::new();
+        Op::encode_reply(&reply, &mut kept);
+        let (answer, notes) = notes_of(reply);
+        assert_eq!(shown(&notes), "set a");
+        assert_eq!(Op::decode_reply(&kept), Some(answer), "what is kept has no notes");
         for cut in 0..bytes.len() {
             assert_eq!(Reply::decode(&bytes[..cut]), None);
         }

@@ -4,12 +4,17 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mlua::{Error, HookTriggers, Lua, VmState};
-use quorate_commands::Reply;
+use quorate_commands::{MESSAGES_MAX, NOTES_BYTES_MAX, Reply};
 use quorate_machine::mutant;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Thrown;
 use crate::limits;
+
+const _: () = assert!(
+    MESSAGES_MAX == 16_384 && NOTES_BYTES_MAX == 16_777_216,
+    "the text of `Stop::Notes` names both limits"
+);
 
 /// Runs of scripts in this process, and how often they were told to stop.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
@@ -35,6 +40,8 @@ pub(crate) enum Stop {
     Defect,
     /// The transaction can't be what it wants to be any more; its engine says why.
     Workspace,
+    /// More is to be told of it than may be.
+    Notes,
 }
 
 impl Stop {
@@ -56,6 +63,11 @@ impl Stop {
             Self::Defect => {
                 "ERR a library of the interpreter failed, and the script was stopped; nothing of it \
                  happened. This is a defect of Quorate: report the script"
+            }
+            Self::Notes => {
+                "ERR the script published more than 16384 messages, or 16777216 bytes of messages and \
+                 keyspace events, the most that one may, and was stopped; nothing of it happened. \
+                 Publish less in one script"
             }
             Self::Workspace => "ERR the script touched more than its transaction may",
         })

@@ -6,7 +6,7 @@
 
 use mlua::Function;
 use quorate_commands::{
-    Args, LIBRARIES_KEY, Reply, Spec, glob_match, libraries_dump, parse_libraries_dump,
+    Args, LIBRARIES_KEY, Notes, Reply, Spec, glob_match, libraries_dump, parse_libraries_dump,
 };
 use quorate_machine::{Change, ValueKind, Verdict, Workspace};
 use quorate_types::UnixMillis;
@@ -60,9 +60,10 @@ pub(crate) fn run(
     args: Args<'_>,
     now: UnixMillis,
     workspace: &mut dyn Workspace,
+    notes: &mut Notes,
 ) -> Verdict<Reply<'static>> {
     if spec.name.starts_with("fcall") {
-        return call(spec, args, now, workspace);
+        return call(spec, args, now, workspace, notes);
     }
     let answer = match spec.name {
         "function|load" => load(args, workspace),
@@ -82,6 +83,7 @@ fn call(
     args: Args<'_>,
     now: UnixMillis,
     workspace: &mut dyn Workspace,
+    notes: &mut Notes,
 ) -> Verdict<Reply<'static>> {
     let libraries = match read(workspace) {
         Ok(libraries) => libraries,
@@ -106,7 +108,7 @@ fn call(
     }
     let script =
         Script { source: body(&library.code), args, keys, is_read_only, function: Some(named) };
-    vm::run(&script, now, workspace)
+    vm::run(&script, now, workspace, notes)
 }
 
 /// A library's code behind its first line, whose line end it keeps.

@@ -16,18 +16,19 @@
 //! # Bounds
 //! A lane runs one script at a time and serves nobody meanwhile, so a script is bounded: by
 //! [`limits::INSTRUCTIONS_MAX`], [`limits::MEMORY_BYTES_MAX`], and what a transaction may read and
-//! write. What exceeds a bound, or is killed, is undone ([`Verdict::Abandon`]). A script can't catch
-//! that: every function that catches errors raises this one again. Functions of the libraries whose
-//! work doesn't follow from the number of instructions (patterns, sorting, compiling) charge for
-//! it, and [`limits::CPU_MS_MAX`] stops what is slow all the same.
+//! write. So is what is told of it: the messages that it publishes and the events of its commands are
+//! a part of its answer. What exceeds a bound, or is killed, is undone ([`Verdict::Abandon`]). A script
+//! can't catch that: every function that catches errors raises this one again. Functions of the
+//! libraries whose work doesn't follow from the number of instructions (patterns, sorting, compiling)
+//! charge for it, and [`limits::CPU_MS_MAX`] stops what is slow all the same.
 //!
 //! A script that ends with an error of its own keeps what it did before, as in Redis.
 //!
 //! # Deviations from Redis
 //! - Bounds are those above, and `SCRIPT KILL` undoes what the script did.
-//! - `redis.call` runs commands on keys and those that need nothing but their arguments (`PING`, `ECHO`,
-//!   `TIME`). What concerns the connection, the node or all keys (`SELECT`, `FLUSHALL`, `KEYS`,
-//!   `SCAN`, `DBSIZE`, `RANDOMKEY`) is an error.
+//! - `redis.call` runs commands on keys, those that need nothing but their arguments (`PING`, `ECHO`,
+//!   `TIME`), and `PUBLISH` and `SPUBLISH`, which answer 0. What concerns the connection, the node or
+//!   all keys (`SELECT`, `FLUSHALL`, `KEYS`, `SCAN`, `DBSIZE`, `RANDOMKEY`) is an error.
 //! - `math.random` begins anew in each run, also behind `FCALL`.
 //! - `string.dump` answers an error, and `collectgarbage` does nothing: memory is collected as it is
 //!   used. `gcinfo` and `collectgarbage('count')` answer 0.
@@ -59,7 +60,9 @@ mod shebang;
 mod strings;
 mod vm;
 
-use quorate_commands::{Args, Call, Reply, ScriptFunction, Spec, install_scripts, parse_integer};
+use quorate_commands::{
+    Args, Call, Notes, Reply, ScriptFunction, Spec, install_scripts, parse_integer,
+};
 use quorate_machine::{Verdict, Workspace};
 use quorate_types::UnixMillis;
 
@@ -87,9 +90,10 @@ fn run(
     args: Args<'_>,
     now: UnixMillis,
     workspace: &mut dyn Workspace,
+    notes: &mut Notes,
 ) -> Verdict<Reply<'static>> {
     if !spec.name.starts_with("eval") {
-        return functions::run(spec, args, now, workspace);
+        return functions::run(spec, args, now, workspace, notes);
     }
     let call = Call::new(spec, args);
     let source = call.script_source();
@@ -101,7 +105,8 @@ fn run(
         Err(reply) => return Verdict::Commit(reply),
     };
     let is_read_only = spec.name.ends_with("_ro");
-    vm::run(&vm::Script { source, args, keys, is_read_only, function: None }, now, workspace)
+    let script = vm::Script { source, args, keys, is_read_only, function: None };
+    vm::run(&script, now, workspace, notes)
 }
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";

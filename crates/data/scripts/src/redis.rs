@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 use quorate_commands::{
-    Args, Call, Reply, Run, ServerCommand, Span, debug_protocol, flag, lookup_name, resolve,
+    Args, Call, Notes, Reply, Run, ServerCommand, Span, debug_protocol, flag, lookup_name, resolve,
 };
 use quorate_machine::{Rng, Workspace};
 use quorate_types::{UnixMillis, limits};
@@ -67,6 +67,7 @@ impl Desk {
 pub(crate) struct Commands<'w> {
     now: UnixMillis,
     pub(crate) workspace: &'w mut dyn Workspace,
+    notes: &'w mut Notes,
     budget: &'w Budget,
     is_read_only: bool,
     /// Gives each command a seed of its own.
@@ -79,13 +80,14 @@ impl<'w> Commands<'w> {
     pub(crate) fn new(
         now: UnixMillis,
         workspace: &'w mut dyn Workspace,
+        notes: &'w mut Notes,
         budget: &'w Budget,
         is_read_only: bool,
         seed: u64,
     ) -> Self {
         let seeds = Rng::new(seed);
         let (buffer, spans) = (Vec::new(), Vec::new());
-        Self { now, workspace, budget, is_read_only, seeds, buffer, spans }
+        Self { now, workspace, notes, budget, is_read_only, seeds, buffer, spans }
     }
 
     /// Does what was asked for at the desk.
@@ -106,8 +108,11 @@ impl<'w> Commands<'w> {
             Ok(call) => call,
             Err(why) => return Ok(Answer::Refused(why)),
         };
-        let reply =
-            debugged(&call).unwrap_or_else(|| call.run_within_script(self.now, self.workspace));
+        let reply = debugged(&call)
+            .unwrap_or_else(|| call.run_within_script(self.now, self.workspace, self.notes));
+        if self.notes.is_exceeded() {
+            return Err(self.budget.stop(Stop::Notes));
+        }
         if self.workspace.is_full() {
             return Err(self.budget.stop(Stop::Workspace));
         }
@@ -183,15 +188,17 @@ fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>
     if is_read_only && call.is_write() {
         return Err("Write commands are not allowed from read-only scripts.".to_owned());
     }
-    let alone = matches!(spec.run, Run::Key(_)) || call.answer_alone(UnixMillis(0)).is_some();
-    if !alone && debugged(&call).is_none() {
+    let runs_here = matches!(spec.run, Run::Key(_))
+        || spec.publishes().is_some()
+        || call.answer_alone(UnixMillis(0)).is_some();
+    if !runs_here && debugged(&call).is_none() {
         let name = spec.name.replace('|', " ").to_ascii_uppercase();
         return Err(format!(
             "{name} is no command on keys, which is all that a script can run here; send it \
              outside of the script"
         ));
     }
-    if call.keys().any(|key| key.len() > limits::KEY_BYTES_MAX) {
+    if spec.publishes().is_none() && call.keys().any(|key| key.len() > limits::KEY_BYTES_MAX) {
         return Err(format!("the key is longer than {} bytes", limits::KEY_BYTES_MAX));
     }
     Ok(call)

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use mlua::chunk::ChunkMode;
 use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic};
-use quorate_commands::{Args, Reply};
+use quorate_commands::{Args, Notes, Reply};
 use quorate_machine::{Verdict, Workspace, mutant};
 use quorate_types::{UnixMillis, hash_key};
 
@@ -71,12 +71,13 @@ pub(crate) fn run(
     script: &Script<'_>,
     now: UnixMillis,
     workspace: &mut dyn Workspace,
+    notes: &mut Notes,
 ) -> Verdict<Reply<'static>> {
     let mut vm = match take() {
         Ok(vm) => vm,
         Err(error) => return Verdict::Abandon(broken(&error)),
     };
-    let verdict = vm.run(script, now, workspace);
+    let verdict = vm.run(script, now, workspace, notes);
     if vm.may_stay() {
         keep(vm);
     }
@@ -184,6 +185,7 @@ impl Vm {
         script: &Script<'_>,
         now: UnixMillis,
         workspace: &mut dyn Workspace,
+        notes: &mut Notes,
     ) -> Verdict<Reply<'static>> {
         let _running = self.budget.begin();
         let compiled = match self.compile(script.source, script.function.is_some()) {
@@ -194,7 +196,7 @@ impl Vm {
         self.settings.begin();
         let is_read_only = script.is_read_only || compiled.flags.no_writes;
         let seed = script.args.seed;
-        let mut commands = Commands::new(now, workspace, &self.budget, is_read_only, seed);
+        let mut commands = Commands::new(now, workspace, notes, &self.budget, is_read_only, seed);
         // A defect of a library ends its script, and no node.
         let run = AssertUnwindSafe(|| self.execute(script, &compiled, &mut commands));
         let answer = catch_unwind(run).unwrap_or_else(|_| Err(self.budget.stop(Stop::Defect)));

@@ -1,8 +1,8 @@
 //! What a script can't do: run on, hold much, leave anything behind.
 
-use quorate_commands::{MapWorkspace, OwnedCall, Reply};
+use quorate_commands::{MapWorkspace, Note, OwnedCall, Reply};
 use quorate_machine::{Change, Command as _, Current, Verdict, Workspace};
-use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_types::{Publication, Timestamp, Topic, UnixMillis, WriterId};
 
 /// Keys in memory.
 #[derive(Default)]
@@ -118,6 +118,35 @@ fn the_end_of_a_run_is_not_caught() {
         let verdict = call.call().run(UnixMillis(1_000), &mut workspace);
         assert_eq!(workspace.reads, 1, "{catches}");
         assert!(matches!(verdict, Verdict::Abandon(Reply::Error(_))), "{catches}: {verdict:?}");
+    }
+}
+
+#[test]
+fn what_a_script_publishes_is_bounded() {
+    const MESSAGES: &str = "published more than 16384 messages, or 16777216 bytes";
+    is_stopped("for i = 1, 1e6 do redis.call('publish', 'c', i) end", MESSAGES);
+    is_stopped("for i = 1, 1e6 do pcall(redis.call, 'spublish', 'c', i) end", MESSAGES);
+    is_stopped(
+        "local m = string.rep('x', 4 * 1024 * 1024) for i = 1, 4 do redis.call('publish', 'c', m) end",
+        MESSAGES,
+    );
+    let mut keys = Keys::default();
+    let source = "for i = 1, 16384 do redis.call('publish', 'c', i) end";
+    let Verdict::Commit(mut reply) = keys.eval(source) else { panic!("they may be that many") };
+    let notes = reply.take_notes();
+    assert_eq!((notes.len(), reply), (16_384, Reply::Null));
+    let last = Note::Message(Publication {
+        topic: Topic::Channel,
+        channel: (*b"c").into(),
+        message: (*b"16384").into(),
+    });
+    assert_eq!(notes.last(), Some(&last));
+    for (words, why) in [
+        ("string.rep('c', 65537), 'x'", "ERR the name of a channel has at most 65536 bytes"),
+        ("'c', string.rep('x', 4 * 1024 * 1024 + 1)", "ERR a message has at most 4194304 bytes"),
+    ] {
+        let verdict = keys.eval(&format!("return redis.pcall('publish', {words})"));
+        assert_eq!(verdict, Verdict::Commit(Reply::error(why)));
     }
 }
 

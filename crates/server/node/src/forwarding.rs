@@ -600,7 +600,11 @@ fn encode_outcome(outcome: &Outcome<Reply<'static>>) -> Vec<u8> {
     match outcome {
         Outcome::Done(reply) => {
             bytes.push(DONE);
-            Op::encode_reply(reply, &mut bytes);
+            if mutant!("node_forwarded_notes_left_out") {
+                Op::encode_reply(reply, &mut bytes);
+            } else {
+                reply.encode(&mut bytes);
+            }
         }
         Outcome::Unknown => bytes.push(UNKNOWN),
         Outcome::Refused(refusal) => {
@@ -617,7 +621,7 @@ fn encode_outcome(outcome: &Outcome<Reply<'static>>) -> Vec<u8> {
 
 fn decode_outcome(bytes: &[u8]) -> Outcome<Reply<'static>> {
     match bytes.split_first() {
-        Some((&DONE, reply)) => Op::decode_reply(reply).map_or(Outcome::Unknown, Outcome::Done),
+        Some((&DONE, reply)) => Reply::decode(reply).map_or(Outcome::Unknown, Outcome::Done),
         Some((number, _)) => {
             let index = usize::from(number.wrapping_sub(REFUSED));
             REFUSALS.get(index).map_or(Outcome::Unknown, |refusal| Outcome::Refused(*refusal))

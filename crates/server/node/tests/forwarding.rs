@@ -1,5 +1,7 @@
 //! Commands that run on another node: at most once and in order, also while nodes die.
 
+#[path = "support/script.rs"]
+mod script;
 #[expect(dead_code, reason = "the lies need more of it")]
 #[path = "lies/world.rs"]
 mod world;
@@ -135,6 +137,21 @@ fn a_node_outside_the_group_forwards_and_each_command_runs_once() {
         assert_eq!(world.answer(node, &["GET", "k"]), text("x"), "at node {node}");
     }
     assert_eq!(world.nodes[OUTSIDE].shared.store_facts(KEYSPACE).keys, 0);
+}
+
+#[test]
+fn what_a_forwarded_script_publishes_comes_with_its_answer() {
+    script::install();
+    let mut world = hermes(&Placement::on_two());
+    let (tag, now) = (world.next_tag(), world.now());
+    let op = OwnedCall::new(script::on("k").map(str::as_bytes)).expect("a command");
+    let (lane, out) = &mut world.nodes[OUTSIDE].lanes[usize::from(lane_of_key(b"k", LANES).0)];
+    lane.submit(now, KEYSPACE, tag, 1, op.call(), out);
+    world.deliver_mail(OUTSIDE);
+    world.pass(100);
+    assert_eq!(world.forwards().len(), 1);
+    let [Outcome::Done(reply)] = world.answers(OUTSIDE, [tag]) else { panic!("not done") };
+    assert_eq!(script::told(&reply), Some(1));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Leases and calls of sessions on whole lanes: three nodes with two lanes each, in one process.
 
+#[path = "support/script.rs"]
+mod script;
 mod support;
 
 use quorate_commands::Reply;
@@ -221,6 +223,21 @@ fn a_call_moves_the_clock_of_its_lease_along() {
 }
 
 const PLACES: [Place; 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
+
+/// It is told with the answer of the try that ran, and not with the answer from the record.
+#[test]
+fn a_call_that_is_tried_again_publishes_once() {
+    script::install();
+    for keyspace in [0, 1] {
+        let mut cluster = three_nodes();
+        let grant = cluster.granted((0, 1), Request::Open);
+        for (at, place) in PLACES.into_iter().enumerate() {
+            let reply = cluster.answer(place, keyspace, grant, [0, 0], &script::on("k"));
+            let told = (at == 0).then_some(1);
+            assert_eq!(script::told(&reply), told, "at {place:?} of keyspace {keyspace}");
+        }
+    }
+}
 
 #[test]
 fn a_call_takes_effect_once_wherever_it_is_tried() {

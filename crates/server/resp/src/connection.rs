@@ -13,6 +13,7 @@ use crate::calls::Attached;
 use crate::encode::Protocol;
 use crate::limits;
 use crate::monitor::Feed;
+use crate::notify::HeldNotes;
 use crate::parser::Parser;
 use crate::pending::{Exec, Gather, Pending, Watching};
 use crate::pubsub::Subscriptions;
@@ -179,6 +180,8 @@ pub(crate) struct Connection {
     pub(crate) first: u64,
     /// Encoded bytes that wait in `replies`.
     pub(crate) ready_bytes: usize,
+    /// What is to be told with answers, once the replies before them are complete.
+    pub(crate) notes: HeldNotes,
     /// Bytes that unfinished commands over several keys hold in `replies`.
     pub(crate) gathered_bytes: usize,
     /// Bytes of the ops in progress, and of what those behind others are known to answer. They are
@@ -265,6 +268,7 @@ impl Connection {
             replies: VecDeque::new(),
             first: 0,
             ready_bytes: 0,
+            notes: HeldNotes::default(),
             gathered_bytes: 0,
             in_flight_bytes: 0,
             in_flight_bytes_max: limits::IN_FLIGHT_BYTES_MAX,
@@ -471,6 +475,7 @@ impl Connection {
     pub(crate) fn is_paused(&self) -> bool {
         self.barrier
             || (self.parked && !self.replies.is_empty())
+            || (self.notes.bytes() >= limits::OUTPUT_PAUSE_BYTES && !self.replies.is_empty())
             || self.replies.len() >= limits::PIPELINE_REPLIES_MAX
             || self.written() >= limits::OUTPUT_PAUSE_BYTES
             || self.in_flight_bytes >= self.in_flight_bytes_max
@@ -484,6 +489,7 @@ impl Connection {
             + self.output.bytes.capacity()
             + self.replies.capacity() * size_of::<Reply>()
             + self.ready_bytes
+            + self.notes.bytes()
             + self.gathered_bytes
             + self.reads.bytes()
             + self.transaction.bytes()

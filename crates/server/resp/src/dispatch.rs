@@ -96,7 +96,7 @@ impl<B: Backend> Context<'_, B> {
             self.queue(call);
             return Flow::Next;
         }
-        if crate::pubsub::publishes(spec) && self.core.pubsub.is_full() {
+        if self.waits_to_publish(call) {
             self.core.postpone(self.connection, self.id);
             return Flow::Park;
         }
@@ -145,6 +145,17 @@ impl<B: Backend> Context<'_, B> {
         Flow::Next
     }
 
+    /// Whether a call that publishes, or may, must wait for another turn: for subscribers, or for what
+    /// scripts of its connection have published before.
+    #[inline]
+    fn waits_to_publish(&self, call: &Call<'_>) -> bool {
+        let publishes = call.spec.publishes().is_some();
+        let may_publish = publishes || call.is_script() && call.updates();
+        let is_behind =
+            publishes && !self.connection.notes.is_empty() && self.connection.replies.is_empty();
+        may_publish && (is_behind || self.core.pubsub.is_full())
+    }
+
     /// Executes a command that is answered at once.
     fn answer(&mut self, call: &Call<'_>) {
         let (mut told, mute) = (Vec::new(), self.connection.mute);
@@ -178,7 +189,10 @@ impl<B: Backend> Context<'_, B> {
             ) => self.walk_within(call),
             Run::Server(command) => self.server_command(command, call.args),
             Run::Key(_) if call.is_script() => {
-                self.name_engines(call.run_without_keys(self.now.wall()))
+                let mut answer = call.run_without_keys(self.now.wall());
+                self.core.due.extend(answer.take_notes());
+                self.core.tell_due(self.now, self.backend);
+                self.name_engines(answer)
             }
             Run::Key(_) if self.is_keyless(call) => {
                 let absent = Current::ABSENT;
@@ -282,6 +296,8 @@ impl<B: Backend> Context<'_, B> {
         use ServerCommand as Server;
         match call.spec.run {
             Run::Key(_) if call.spec.flags.has(flag::BLOCKING) => true,
+            // One that runs at once may publish.
+            Run::Key(_) if call.is_script() && self.runs_at_once(call) => true,
             Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.command_overtakes(call),
             Run::Server(
                 Server::Wait
@@ -297,7 +313,8 @@ impl<B: Backend> Context<'_, B> {
             ) => true,
             // Who hears of a change must find it.
             Run::Server(Server::Publish | Server::Spublish) => {
-                self.connection.updates > 0 && !mutant!("resp_publish_overtakes_update")
+                let is_ahead = self.connection.updates > 0 || !self.connection.notes.is_empty();
+                is_ahead && !mutant!("resp_publish_overtakes_update")
             }
             Run::Connection(ConnectionCommand::Exec) => {
                 self.connection.transaction.has_local() || self.command_overtakes(call)
@@ -326,7 +343,7 @@ impl<B: Backend> Context<'_, B> {
         if several && !transactional {
             return self.split(call);
         }
-        if !transactional && self.is_keyless(call) {
+        if self.runs_at_once(call) {
             return self.answer(call);
         }
         let reads = call.access() == Access::Read;
@@ -523,7 +540,7 @@ impl<B: Backend> Context<'_, B> {
     pub(crate) fn op_answered(
         &mut self,
         pending: Pending,
-        answer: Result<Answer<'static>, Failure>,
+        mut answer: Result<Answer<'static>, Failure>,
     ) {
         let number = pending.number;
         let part = pending.part as usize;
@@ -537,7 +554,11 @@ impl<B: Backend> Context<'_, B> {
                 | Reply::Held { .. }
                 | Reply::Redirected(_)
                 | Reply::Walk(_),
-            ) => {}
+            ) => {
+                if let Ok(answer) = &mut answer {
+                    self.hold_all_notes(number, answer);
+                }
+            }
             Some(Reply::Op { spec, protocol, update }) => {
                 let (spec, protocol, update) = (*spec, *protocol, *update);
                 connection.updates -= u32::from(update);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use quorate_commands::{Reply as Answer, Spec};
+use quorate_commands::{Note, Reply as Answer, Spec};
 use quorate_machine::{Outcome, Seal, Slab, Slot};
 use quorate_rifl::Answer as Lease;
 use quorate_types::{Duration, Instant, Now, Tag};
@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) lease_bound: Vec<ConnectionId>,
     pub(crate) waiting: Vec<ConnectionId>,
     pub(crate) pubsub: PubSub,
+    /// What is to be told of ops, at the latest when the next turn begins.
+    pub(crate) due: Vec<Note>,
     /// What the clients of this lane keep that they have read.
     pub(crate) tracking: Tracking,
     /// What they are told on behalf of others.
@@ -111,6 +113,7 @@ impl Frontend {
                 lease_bound: Vec::new(),
                 waiting: Vec::new(),
                 pubsub: PubSub::new(),
+                due: Vec::new(),
                 tracking: Tracking::default(),
                 inbox: Arc::default(),
                 unblocked: Vec::new(),
@@ -208,6 +211,7 @@ impl Frontend {
     /// The connection is gone. Its unfinished ops run to their end unanswered.
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(mut connection) = self.connections.remove(id.0) {
+            connection.take_due_notes(u64::MAX, &mut self.core.due);
             self.core.unsubscribe_all(&mut connection);
             self.core.end_tracking(&mut connection, id);
             self.core.leaves_line(&connection);
@@ -258,7 +262,8 @@ impl Frontend {
     /// Whether clients wait for another turn: the lane must not sleep then.
     pub fn has_postponed(&self) -> bool {
         let core = &self.core;
-        !core.postponed.is_empty() || core.pubsub.has_work() || core.has_tracking_work()
+        let tells = core.pubsub.has_work() || !core.due.is_empty() || core.has_tracking_work();
+        !core.postponed.is_empty() || tells
     }
 
     /// Where to append what the socket gives, with some spare capacity. Grows with what has
@@ -335,17 +340,21 @@ impl Frontend {
         now: Now,
         backend: &mut B,
     ) {
-        let outcome = self.core.tell_notes(outcome, now, backend);
         let Some(pending) = self.core.release(Slot::from_u64(tag.0)) else { return };
         let id = pending.connection;
-        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        let Some(connection) = self.connections.get_mut(id.0) else {
+            return self.core.tell_at_once(outcome, now, backend);
+        };
         connection.ended(&pending);
         if connection.blocked == Some(tag) {
             connection.waits_no_more();
         }
         self.core.op_took(connection, &pending, Slot::from_u64(tag.0), now);
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
-        let answer = answer_or_failure(outcome).map(|reply| context.name_engines(reply));
+        let answer = answer_or_failure(outcome).map(|mut reply| {
+            context.hold_notes(pending.number, &mut reply);
+            context.name_engines(reply)
+        });
         context.op_answered(pending, answer);
         run(&mut self.core, connection, id, now, backend);
         self.settle();
@@ -504,8 +513,10 @@ impl Frontend {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             connection.lease_bound = false;
             if seal == Seal::Lost {
+                connection.notes.clear();
                 connection.kill();
             }
+            connection.take_due_notes(0, &mut self.core.due);
             // What has waited is still to be sent.
             self.core.mark_dirty(connection, id);
         }
@@ -658,6 +669,7 @@ fn run<B: Backend>(
     now: Now,
     backend: &mut B,
 ) {
+    Context { core, connection, id, backend, now }.tell_complete();
     if connection.has_walk() {
         Context { core, connection, id, backend, now }.walk_on();
     }

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Reply as Answer, Run, ServerCommand, Spec, glob_match,
+    Args, CHANNEL_TOO_LONG, Call, ConnectionCommand, Reply as Answer, Run, ServerCommand, Spec,
+    glob_match,
 };
 use quorate_machine::mutant;
 use quorate_types::{Now, Publication, Topic, limits as bounds};
@@ -44,7 +45,6 @@ const SUBSCRIPTION_BYTES: usize = 160;
 const TOO_MANY: &str = "ERR the clients of this lane listen to as many names as they may (1048576 of 32 MiB \
                         together, 16384 patterns among them); unsubscribe from others first, or \
                         connect again to get to another lane";
-const TOO_LONG: &str = "ERR the name of a channel has at most 65536 bytes";
 
 /// What one connection listens to.
 #[derive(Debug, Default)]
@@ -324,6 +324,7 @@ impl Frontend {
     /// Begins the turn of the messages to subscribers.
     pub(crate) fn begin_fan_out<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.core.pubsub.begin_turn();
+        self.core.tell_due(now, backend);
         self.core.pubsub.tell(now, backend);
         self.fan_out();
     }
@@ -485,21 +486,6 @@ fn change_of(spec: &Spec) -> Option<Change> {
     Some(Change { topic, adds })
 }
 
-/// Whether a command publishes, and where.
-fn published_topic(spec: &Spec) -> Option<Topic> {
-    match spec.run {
-        Run::Server(ServerCommand::Publish) => Some(Topic::Channel),
-        Run::Server(ServerCommand::Spublish) => Some(Topic::Shard),
-        _ => None,
-    }
-}
-
-/// Whether a command publishes.
-#[inline]
-pub(crate) fn publishes(spec: &Spec) -> bool {
-    published_topic(spec).is_some()
-}
-
 impl<B: Backend> Context<'_, B> {
     /// Why a client that speaks RESP2 and listens to something can't execute a command.
     pub(crate) fn refuses_subscriber(&self, spec: &Spec) -> Option<Answer<'static>> {
@@ -539,7 +525,7 @@ impl<B: Backend> Context<'_, B> {
             self.change_subscriptions(&change, call.args, out);
             return true;
         }
-        let reply = if let Some(topic) = published_topic(call.spec) {
+        let reply = if let Some(topic) = call.spec.publishes() {
             self.publish(topic, call.args.get(1), call.args.get(2), out)
         } else if matches!(call.spec.run, Run::Connection(ConnectionCommand::Ping))
             && self.connection.is_restricted()
@@ -592,7 +578,7 @@ impl<B: Backend> Context<'_, B> {
             .is_some_and(|all| all.topics[topic as usize].contains_key(name));
         if !known {
             let error = if name.len() > bounds::KEY_BYTES_MAX {
-                Some(TOO_LONG)
+                Some(CHANNEL_TOO_LONG)
             } else if !self.core.pubsub.has_room_for(topic, name) {
                 Some(TOO_MANY)
             } else {
@@ -659,7 +645,7 @@ impl<B: Backend> Context<'_, B> {
         own: &mut Vec<u8>,
     ) -> Answer<'static> {
         if channel.len() > bounds::KEY_BYTES_MAX {
-            return Answer::error(TOO_LONG);
+            return Answer::error(CHANNEL_TOO_LONG);
         }
         let (channel, message) = (channel.into(), message.into());
         let publication = Arc::new(Publication { topic, channel, message });

@@ -105,6 +105,12 @@ impl<B: Backend> Context<'_, B> {
         may_lack_keys && call.keys().next().is_none()
     }
 
+    /// Whether a call runs on this node without an engine: one of single keys can't place a call that
+    /// names none.
+    pub(crate) fn runs_at_once(&self, call: &Call<'_>) -> bool {
+        self.is_keyless(call) && !self.backend.transactional(self.connection.session.database)
+    }
+
     /// `SCRIPT`.
     pub(crate) fn script_command(
         &mut self,

@@ -176,6 +176,7 @@ impl<B: Backend> Context<'_, B> {
     /// Queues a command behind `MULTI`.
     pub(crate) fn queue(&mut self, call: &Call<'_>) {
         let bound = self.core.shared.settings.query_bytes_max.load(Relaxed);
+        let runs_at_once = self.runs_at_once(call);
         let transaction = &mut self.connection.transaction;
         let bytes: usize =
             call.args.buffer.len() + size_of_val(call.args.spans) + size_of::<OwnedCall>();
@@ -190,7 +191,7 @@ impl<B: Backend> Context<'_, B> {
         transaction.bytes += bytes;
         transaction.may_add |=
             call.spec.flags.has(flag::DENYOOM) || call.is_script() && call.updates();
-        transaction.has_local |= !matches!(call.spec.run, Run::Key(_));
+        transaction.has_local |= !matches!(call.spec.run, Run::Key(_)) || runs_at_once;
         if let Some(queue) = &mut transaction.queue {
             queue.push(call.to_owned_call());
             self.connection.facts.queued.store(queue.len() as u64 + 1, Relaxed);
@@ -325,7 +326,8 @@ impl<B: Backend> Context<'_, B> {
         let exec =
             Exec { spec, protocol, plan: steps, missing, done: 0, failure: None, update, call };
         if plan.target.is_none() && plan.flush.is_empty() {
-            let bytes = self.results(exec, Vec::new());
+            let number = self.connection.first;
+            let bytes = self.results(number, exec, Vec::new());
             return self.connection.write(|out| out.extend_from_slice(&bytes));
         }
         let keyspace = plan.target.as_ref().map_or(0, |(database, _)| *database);
@@ -395,8 +397,8 @@ impl<B: Backend> Context<'_, B> {
                 self.core.stats.failed(exec.spec, text);
                 error(text, &mut bytes);
             }
-            Ok(Answer::Array(results)) => bytes = self.results(*exec, results),
-            Ok(Answer::Ok) => bytes = self.results(*exec, Vec::new()),
+            Ok(Answer::Array(results)) => bytes = self.results(number, *exec, results),
+            Ok(Answer::Ok) => bytes = self.results(number, *exec, Vec::new()),
             // A watched key has changed, or the answers were too long.
             Ok(reply) => {
                 if let Answer::Error(text) = &reply {
@@ -411,7 +413,7 @@ impl<B: Backend> Context<'_, B> {
     /// The reply of an `EXEC`: the script's results with those of the other commands, which are
     /// executed here, in their places: of these, none that comes after a reply that is as long as
     /// it may be.
-    fn results(&mut self, exec: Exec, keyed: Vec<Answer<'static>>) -> Vec<u8> {
+    fn results(&mut self, number: u64, exec: Exec, keyed: Vec<Answer<'static>>) -> Vec<u8> {
         let mut bytes = Vec::new();
         array_header(exec.plan.len(), &mut bytes);
         let mut keyed = keyed.into_iter();
@@ -424,7 +426,11 @@ impl<B: Backend> Context<'_, B> {
                 Step::Local(owned) => owned.call().spec,
             };
             self.core.stats.called(spec);
-            let reply = match step {
+            if matches!(step, Step::Local(_)) {
+                // Nothing is before a block with such a command.
+                self.tell_below(number + 1);
+            }
+            let mut reply = match step {
                 Step::Keyed(_) => keyed.next().unwrap_or(Answer::error(Failure::Unknown.text())),
                 Step::Flush(_) => Answer::Ok,
                 Step::Local(_) if bytes.len() > bounds::REPLY_BYTES_MAX => {
@@ -440,6 +446,7 @@ impl<B: Backend> Context<'_, B> {
                     reply
                 }
             };
+            self.hold_notes(number, &mut reply);
             if let Answer::Error(text) = &reply {
                 self.core.stats.failed(spec, text);
             }

@@ -496,6 +496,40 @@ fn clients_on_the_same_keys_are_answered_as_by_redis() {
     }
 }
 
+/// Bodies of scripts whose messages and events somebody hears.
+const TELLING: &[&str] = &[
+    "redis.call('publish', 'c', 'm') redis.call('publish', 'd', 2^53) redis.call('publish', 'c', -0.5)",
+    "redis.call('set', 'a', 1) redis.call('publish', 'c', 'm') redis.call('incr', 'a') error('x')",
+    "redis.call('set', 'a', 1, 'ex', 100) redis.call('persist', 'a') redis.call('expire', 'a', 9)",
+    "redis.call('lpush', 'l', 'x', 'y') redis.call('lmove', 'l', 'm', 'left', 'right') redis.call('rpop', 'l')",
+    "redis.call('mset', 'a', 1, 'b', 2) redis.call('rename', 'a', 'd') redis.call('del', 'a', 'b', 'd')",
+    "redis.call('sadd', 's', 1, 2) redis.call('smove', 's', 't', 1) redis.call('sinterstore', 'u', 's', 't')",
+    "redis.call('hset', 'h', 'f', 1) redis.call('hincrby', 'h', 'f', 2) redis.call('hdel', 'h', 'f')",
+    "redis.call('zadd', 'z', 1, 'm') redis.call('zincrby', 'z', 2, 'm') redis.call('zpopmin', 'z')",
+    "redis.call('get', 'nokey') redis.call('set', 'a', 'x', 'xx') redis.pcall('incr', 'm') redis.call('del', 'm')",
+    "redis.pcall('publish', 'c') redis.pcall('publish') redis.call('xadd', 'x', '1-1', 'f', 'v')",
+    "for n = 1, 100 do redis.call('publish', n, n) redis.call('append', 'p', n) end",
+];
+
+#[test]
+fn what_scripts_tell_is_that_of_redis() {
+    let mut both = Comparison::transactional(Redis::start(None));
+    let mut lines = vec![
+        (0, "config set notify-keyspace-events KEAn".to_owned()),
+        (1, "psubscribe *".to_owned()),
+        (2, "subscribe c".to_owned()),
+    ];
+    for body in TELLING {
+        let eval = format!("eval \"{body}\" 0");
+        lines.extend([(0, eval.clone()), (1, "ping".to_owned()), (2, "ping".to_owned())]);
+        let block = ["multi", "publish c 1", &eval, "publish c 2", "exec"];
+        lines.extend(block.map(|line| (0, line.to_owned())));
+        lines.push((1, "ping".to_owned()));
+    }
+    let lines: Vec<_> = lines.iter().map(|(client, line)| (*client, line.as_str())).collect();
+    both.feed_together(&lines);
+}
+
 #[test]
 fn random_sessions_are_those_of_redis() {
     let shared = Shared::new(Settings::default(), None);

@@ -336,11 +336,19 @@ fn a_turn_serves_a_bounded_number_of_subscribers() {
 
 #[test]
 fn a_publisher_waits_while_too_much_is_on_its_way() {
+    let source = "redis.call('publish', 'a', ARGV[1])";
+    let script = format!("*4\r\n$4\r\nEVAL\r\n${}\r\n{source}\r\n$1\r\n0\r\n", source.len());
+    for publish in ["*3\r\n$7\r\nPUBLISH\r\n$1\r\na\r\n", &script] {
+        waits_while_too_much_is_on_its_way(publish);
+    }
+}
+
+fn waits_while_too_much_is_on_its_way(publish: &str) {
     let mut harness = harness();
     let ids = crowd(&mut harness, 300);
     let publisher = harness.connect();
     harness.begin_turn();
-    let large = format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\na\r\n$100000\r\n{}\r\n", "x".repeat(100_000));
+    let large = format!("{publish}$100000\r\n{}\r\n", "x".repeat(100_000));
     let mut sent = 0;
     while harness.frontend.wants_read(publisher) && sent < 1000 {
         harness.feed(publisher, large.as_bytes());

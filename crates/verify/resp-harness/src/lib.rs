@@ -325,7 +325,7 @@ impl MemoryBackend {
         }
         let reply = self.run(keyspace, now.wall(), &called.op)?;
         let mut answer = Vec::new();
-        reply.encode(&mut answer);
+        Op::encode_reply(&reply, &mut answer);
         self.tracker.complete(&called.call, tag, 1, answer.as_slice());
         Ok(reply)
     }
