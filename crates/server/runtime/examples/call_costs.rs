@@ -1,5 +1,6 @@
-//! What a session's call costs more than its command, from the bytes that a client sends to those
-//! that it gets, on three replicas together and without sockets:
+//! What a session's call costs more than its command, and a script more than the block of its commands,
+//! from the bytes that a client sends to those that it gets, on three replicas together and without
+//! sockets:
 //! `cargo run --release -p quorate-runtime --example call_costs`.
 //!
 //! Three nodes of one lane each, in one thread (one node for the engine without replication); fifty
@@ -7,7 +8,7 @@
 //! other processes disturb least: each figure is the median of several rounds, in which plain commands
 //! and calls take turns, with their range.
 //!
-//! `-- ENGINE KIND` runs one kind of op alone (`set`, `get`, `exec`, `auto`, `call`), for a tool that counts
+//! `-- ENGINE KIND` runs one kind of op alone (`set`, `get`, `exec`, `eval`, `auto`, `call`), for a tool that counts
 //! instructions in [`measured`]: `bench/perf/instructions.py`. With `--sessions N`, so many other
 //! sessions with one record each are there, too.
 
@@ -53,6 +54,8 @@ enum Kind {
     Get,
     /// A `SET` and a `GET` of the same key between `MULTI` and `EXEC`.
     Exec,
+    /// The same as a script.
+    Eval,
     /// As a call behind `SESSION AUTO`.
     Auto,
     /// As a call that says its number.
@@ -60,7 +63,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Plain, Self::Get, Self::Exec, Self::Auto, Self::Spelt];
+    const ALL: [Self; 6] =
+        [Self::Plain, Self::Get, Self::Exec, Self::Eval, Self::Auto, Self::Spelt];
 
     const fn has_session(self) -> bool {
         matches!(self, Self::Auto | Self::Spelt)
@@ -71,6 +75,7 @@ impl Kind {
             Self::Plain => "set",
             Self::Get => "get",
             Self::Exec => "exec",
+            Self::Eval => "eval",
             Self::Auto => "auto",
             Self::Spelt => "call",
         }
@@ -90,7 +95,7 @@ fn main() {
             let known = ENGINES.iter().find(|(_, name)| name == engine);
             let (number, _) = known.expect("the first argument is hermes, meerkat or local");
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
-            let kind = kind.expect("the second argument is set, get, exec, auto or call");
+            let kind = kind.expect("the second argument is set, get, exec, eval, auto or call");
             let mut cluster = Cluster::new(*number, others);
             let mut writers = cluster.clients(Kind::Plain);
             for key in 0..KEYS {
@@ -307,7 +312,7 @@ impl Client {
     fn is_answered(&self) -> bool {
         match self.kind {
             Kind::Plain | Kind::Auto | Kind::Spelt => self.reply == b"+OK\r\n",
-            Kind::Get => self.reply.starts_with(b"$"),
+            Kind::Get | Kind::Eval => self.reply.starts_with(b"$"),
             Kind::Exec => self.reply.windows(5).any(|part| part == b"*2\r\n+"),
         }
     }
@@ -324,6 +329,11 @@ impl Client {
                 let parts =
                     [command(&[b"MULTI"]), command(&set), command(&get), command(&[b"EXEC"])];
                 return parts.concat();
+            }
+            Kind::Eval => {
+                let source =
+                    b"redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[1])";
+                return command(&[b"EVAL", source, b"1", set[1], set[2]]);
             }
             Kind::Plain | Kind::Auto | Kind::Spelt => {}
         }
@@ -479,9 +489,8 @@ impl Backend for LaneBackend<'_> {
         self.lane.count(now, KeyspaceId(keyspace), tag, cursor, self.out);
     }
 
-    fn listen(&mut self, _: Now, _: Topic, _: &[u8], _: u32) {
-        unreachable!("nobody listens")
-    }
+    /// Only for scripts that other nodes load, and none is.
+    fn listen(&mut self, _: Now, _: Topic, _: &[u8], _: u32) {}
 
     fn is_announced(&self) -> bool {
         true
