@@ -98,8 +98,15 @@ pub(crate) struct Budget {
     period: Cell<u32>,
     looks: Cell<u32>,
     kills: Cell<u64>,
+    /// The processor time of this thread when the run began, or up to [`CPU_READ_NS`] before.
     began_ns: Cell<u64>,
+    /// When that was read.
+    read_ns: Cell<u64>,
 }
+
+/// How often the processor time is read at most to begin a run: it takes a system call, which would be a
+/// quarter of a short script.
+const CPU_READ_NS: u64 = 1_000_000;
 
 impl Budget {
     /// Begins a run, which ends when what is returned is dropped.
@@ -107,7 +114,11 @@ impl Budget {
         self.left.set(limits::INSTRUCTIONS_MAX as i64);
         self.stop.set(None);
         self.kills.set(KILLS.load(Relaxed));
-        self.began_ns.set(cpu_ns());
+        let now = now_ns(ClockId::Monotonic);
+        if now - self.read_ns.get() > CPU_READ_NS {
+            self.read_ns.set(now);
+            self.began_ns.set(now_ns(ClockId::ThreadCPUTime));
+        }
         RUNNING.fetch_add(1, Relaxed);
         Running
     }
@@ -164,8 +175,9 @@ impl Budget {
             _ => PERIOD_OF_MUCH,
         };
         self.looks.set(self.looks.get() + 1);
-        if wanted != PERIOD || self.looks.get().is_multiple_of(LOOKS_PER_CLOCK) {
-            let millis = (cpu_ns() - self.began_ns.get()) / 1_000_000;
+        let looks_at_clock = wanted != PERIOD || self.looks.get().is_multiple_of(LOOKS_PER_CLOCK);
+        if looks_at_clock {
+            let millis = (now_ns(ClockId::ThreadCPUTime) - self.began_ns.get()) / 1_000_000;
             if millis > limits::CPU_MS_MAX {
                 return Err(self.stop(Stop::Cpu));
             }
@@ -187,8 +199,8 @@ impl Drop for Running {
     }
 }
 
-/// Processor time of this thread, in nanoseconds.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+/// What a clock shows, in nanoseconds.
+fn now_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

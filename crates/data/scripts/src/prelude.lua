@@ -77,12 +77,12 @@ function libraries.table.sort(t, less)
   return sort(t, less)
 end
 
--- Compiled text has the global variables of the run.
-local current
+-- What a script sees as its global variables: an empty table, in which `variables` and `G` show.
+local variables, env = {}, {}
 local function compile(text, name)
   local f, err = loadstring(source_of(text), name)
   if not f then return nil, err end
-  return setfenv(f, current)
+  return setfenv(f, env)
 end
 
 function G.loadstring(...)
@@ -173,26 +173,28 @@ strings.__metatable =
   setmetatable({}, { __index = { __index = G.string }, __newindex = readonly, __metatable = false })
 shown[strings.__metatable] = { __index = G.string }
 
-local outer = { __index = G }
-local variables
+setmetatable(variables, { __index = G })
+variables._G = env
+local metatable = setmetatable({}, { __newindex = readonly, __metatable = false })
+setmetatable(env, { __index = variables, __newindex = readonly, __metatable = metatable })
+shown[metatable] = {}
 
-local function globals_of(keys, argv)
-  variables = setmetatable({ KEYS = keys, ARGV = argv }, outer)
-  local env = setmetatable({}, { __index = variables, __newindex = readonly, __metatable = {} })
-  variables._G = env
-  return env
+-- `redis.call` is there for one run: it borrows the keys. It raises no errors of commands if the first
+-- argument says so, which is a value that no script has.
+local redis, catching = libraries.redis, host.catching
+function redis.pcall(...)
+  return redis.call(catching, ...)
 end
 
-local function run(f, keys, argv)
-  current = globals_of(keys, argv)
-  setfenv(f, current)
+local function run(f, keys, argv, command)
+  variables.KEYS, variables.ARGV, redis.call = keys, argv, command
   return xpcall(f, explain)
 end
 
 -- A library is loaded with another `redis`: it can register functions and run no commands.
 local loading = {}
-for key, value in next, libraries.redis do
-  if key ~= 'call' and key ~= 'pcall' then loading[key] = value end
+for key, value in next, redis do
+  if key ~= 'pcall' then loading[key] = value end
 end
 loading.register_function = host.register_function
 setmetatable(loading, { __index = undefined })
@@ -201,42 +203,37 @@ local loading_front =
 shown[loading_front] = loading
 
 local function load_library(f)
-  current = globals_of(nil, nil)
-  variables.redis = loading_front
-  setfenv(f, current)
+  variables.KEYS, variables.ARGV, variables.redis = nil, nil, loading_front
   local ok, err = xpcall(f, explain)
   variables.redis = nil
   return ok, err
 end
 
-local function call(f, keys, argv)
+local function call(f, keys, argv, command)
+  redis.call = command
   return xpcall(function() return f(keys, argv) end, explain)
-end
-
--- Whether nothing has got into what is the same for all runs.
-local function is_clean()
-  for front in next, shown do
-    if next(front) ~= nil then return false end
-  end
-  current, variables = nil, nil
-  return true
 end
 
 -- What a table shows that is empty in itself.
 local function inside(t)
   local library = shown[t]
   if library then return library end
-  if t == current then
+  if t == env then
     local all = {}
     for key, value in next, G do all[key] = value end
-    for key, value in next, variables do all[key] = value end
+    -- In an order that doesn't depend on the runs before.
+    all.KEYS, all.ARGV, all._G = variables.KEYS, variables.ARGV, env
     return all
   end
 end
 
 -- Whether a script may not change the table by other ways than an assignment either.
 local function is_protected(t)
-  return shown[t] ~= nil or t == current
+  return shown[t] ~= nil or t == env
 end
 
-return run, is_clean, inside, is_protected, load_library, call
+-- The tables that stay from run to run, and are empty unless a script has found a way into one.
+local empty = { env }
+for front in next, shown do empty[#empty + 1] = front end
+
+return run, inside, is_protected, load_library, call, env, empty

@@ -1,10 +1,10 @@
 //! The library `redis`: commands from inside a script.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use mlua::{LightUserData, Lua, MultiValue, Result, Table, Value};
 use quorate_commands::{
     Args, Call, Notes, Reply, Run, ServerCommand, Span, debug_protocol, flag, lookup_name, resolve,
 };
@@ -15,19 +15,28 @@ use crate::budget::{Budget, Stop};
 use crate::cache::digest_of;
 use crate::convert::to_value;
 use crate::error::{Thrown, error_table};
-use crate::number::format_g;
+use crate::number::push_g17;
+use crate::vm::{VALUE_BYTES, make};
 
 /// What a command takes at least, in instructions, and for each 16 bytes of its arguments and answer.
 const CALL_COST: usize = 100;
 
-/// Where `redis.call`, which is there for good, meets the workspace, which is there for one run.
+/// The first argument of `redis.call` where errors are answers. No script can make such a value.
+pub(crate) const CATCHING: Value =
+    Value::LightUserData(LightUserData(std::ptr::without_provenance_mut(1)));
+
+/// The protocol whose types a script wants its answers in.
 #[derive(Default)]
-pub(crate) struct Desk {
-    perform: RefCell<Option<Function>>,
-    /// The command and, afterwards, its answer: `Err` with the text of an error.
-    asked: RefCell<MultiValue>,
-    told: RefCell<Option<Result<Answer>>>,
-    protocol: Cell<u8>,
+pub(crate) struct Protocol(Cell<u8>);
+
+impl Protocol {
+    pub(crate) fn begin(&self) {
+        self.0.set(2);
+    }
+
+    pub(crate) fn is_resp3(&self) -> bool {
+        self.0.get() == 3
+    }
 }
 
 /// What a command answered.
@@ -39,36 +48,13 @@ enum Answer {
     Refused(String),
 }
 
-impl Desk {
-    pub(crate) fn open(&self, perform: Function) {
-        *self.perform.borrow_mut() = Some(perform);
-        self.protocol.set(2);
-    }
-
-    pub(crate) fn close(&self) {
-        *self.perform.borrow_mut() = None;
-        self.asked.borrow_mut().clear();
-        *self.told.borrow_mut() = None;
-    }
-
-    pub(crate) fn is_resp3(&self) -> bool {
-        self.protocol.get() == 3
-    }
-
-    fn call(&self, args: MultiValue) -> Result<Answer> {
-        *self.asked.borrow_mut() = args;
-        let perform = self.perform.borrow().clone().expect("a script runs");
-        perform.call::<()>(())?;
-        self.told.borrow_mut().take().expect("it was performed")
-    }
-}
-
 /// The commands of one run.
 pub(crate) struct Commands<'w> {
     now: UnixMillis,
     pub(crate) workspace: &'w mut dyn Workspace,
     notes: &'w mut Notes,
     budget: &'w Budget,
+    protocol: &'w Protocol,
     is_read_only: bool,
     /// Gives each command a seed of its own.
     seeds: Rng,
@@ -81,23 +67,38 @@ impl<'w> Commands<'w> {
         now: UnixMillis,
         workspace: &'w mut dyn Workspace,
         notes: &'w mut Notes,
-        budget: &'w Budget,
+        (budget, protocol): (&'w Budget, &'w Protocol),
         is_read_only: bool,
         seed: u64,
     ) -> Self {
         let seeds = Rng::new(seed);
-        let (buffer, spans) = (Vec::new(), Vec::new());
-        Self { now, workspace, notes, budget, is_read_only, seeds, buffer, spans }
+        // Room for what most commands have.
+        let (buffer, spans) = (Vec::with_capacity(128), Vec::with_capacity(8));
+        Self { now, workspace, notes, budget, protocol, is_read_only, seeds, buffer, spans }
     }
 
-    /// Does what was asked for at the desk.
-    pub(crate) fn perform(&mut self, lua: &Lua, desk: &Desk) {
-        let asked = std::mem::take(&mut *desk.asked.borrow_mut());
-        let answer = self.answer(lua, &asked, desk.is_resp3());
-        *desk.told.borrow_mut() = Some(answer);
+    /// `redis.call` and, behind [`CATCHING`], `redis.pcall`.
+    pub(crate) fn call(&mut self, lua: &Lua, mut asked: MultiValue) -> Result<Value> {
+        let catches = asked.front() == Some(&CATCHING);
+        if catches {
+            asked.pop_front();
+        }
+        match self.answer(lua, &asked)? {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed(text) if catches => {
+                let table = error_table(lua, text.as_bytes())?;
+                table.raw_set("ignore_error_stats_update", true)?;
+                Ok(Value::Table(table))
+            }
+            Answer::Failed(text) => Err(Thrown::Reply(text.into_bytes()).into()),
+            Answer::Refused(text) if catches => {
+                Ok(Value::Table(error_table(lua, refusal(&text).as_bytes())?))
+            }
+            Answer::Refused(text) => refuse(&text),
+        }
     }
 
-    fn answer(&mut self, lua: &Lua, asked: &MultiValue, resp3: bool) -> Result<Answer> {
+    fn answer(&mut self, lua: &Lua, asked: &MultiValue) -> Result<Answer> {
         if let Err(why) = self.take_arguments(asked) {
             return Ok(Answer::Refused(why.to_owned()));
         }
@@ -119,7 +120,13 @@ impl<'w> Commands<'w> {
         self.budget.charge(reply.bytes() / 16)?;
         match reply {
             Reply::Error(text) => Ok(Answer::Failed(text.into_owned())),
-            reply => Ok(Answer::Value(to_value(lua, &reply, resp3)?)),
+            Reply::Int(number) => Ok(Answer::Value(Value::Number(number as f64))),
+            reply => {
+                // No part of it takes less than what an answer itself takes.
+                let bytes = reply.bytes() * (VALUE_BYTES / size_of::<Reply<'_>>());
+                let value = make(lua, bytes, || to_value(lua, &reply, self.protocol.is_resp3()))?;
+                Ok(Answer::Value(value))
+            }
         }
     }
 
@@ -134,13 +141,8 @@ impl<'w> Commands<'w> {
             let start = self.buffer.len() as u32;
             match value {
                 Value::String(text) => self.buffer.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) => {
-                    let text = format_g(*number as f64, 17);
-                    self.buffer.extend_from_slice(text.as_bytes());
-                }
-                Value::Number(number) => {
-                    self.buffer.extend_from_slice(format_g(*number, 17).as_bytes());
-                }
+                Value::Integer(number) => push_g17(*number as f64, &mut self.buffer),
+                Value::Number(number) => push_g17(*number, &mut self.buffer),
                 _ => return Err("Lua redis lib command arguments must be strings or integers"),
             }
             self.spans.push(Span { start, end: self.buffer.len() as u32 });
@@ -213,35 +215,17 @@ fn refuse<T>(text: &str) -> Result<T> {
     Err(Thrown::Reply(refusal(text).into_bytes()).into())
 }
 
-/// The library.
-pub(crate) fn library(lua: &Lua, desk: &Rc<Desk>) -> Result<Table> {
+/// The library without its commands, which are there for one run.
+pub(crate) fn library(lua: &Lua, protocol: &Rc<Protocol>) -> Result<Table> {
     let redis = lua.create_table()?;
-    let shared = desk.clone();
-    let call = lua.create_function(move |_, args: MultiValue| match shared.call(args)? {
-        Answer::Value(value) => Ok(value),
-        Answer::Failed(text) => Err(Thrown::Reply(text.into_bytes()).into()),
-        Answer::Refused(text) => refuse(&text),
-    })?;
-    redis.raw_set("call", call)?;
-    let shared = desk.clone();
-    let pcall = lua.create_function(move |lua, args: MultiValue| match shared.call(args)? {
-        Answer::Value(value) => Ok(value),
-        Answer::Failed(text) => {
-            let table = error_table(lua, text.as_bytes())?;
-            table.raw_set("ignore_error_stats_update", true)?;
-            Ok(Value::Table(table))
-        }
-        Answer::Refused(text) => Ok(Value::Table(error_table(lua, refusal(&text).as_bytes())?)),
-    })?;
-    redis.raw_set("pcall", pcall)?;
-    let shared = desk.clone();
+    let shared = protocol.clone();
     let setresp = lua.create_function(move |_, args: MultiValue| {
         if args.len() != 1 {
             return refuse("redis.setresp() requires one argument.");
         }
         match args.front().and_then(number) {
             Some(version) if version == 2.0 || version == 3.0 => {
-                shared.protocol.set(version as u8);
+                shared.0.set(version as u8);
                 Ok(())
             }
             _ => refuse("RESP version must be 2 or 3."),

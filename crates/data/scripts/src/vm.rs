@@ -17,7 +17,7 @@ use crate::cache::digest_of;
 use crate::error::{PRELUDE, Thrown, as_value, at_the_end, is_memory, raise};
 use crate::functions::{Described, Registered};
 use crate::random::Random;
-use crate::redis::{Commands, Desk};
+use crate::redis::{Commands, Protocol};
 use crate::registry::Registry;
 use crate::shebang::{self, Flags};
 use crate::{bits, convert, encode, limits, msgpack, pack, random, redis, strings};
@@ -55,13 +55,16 @@ struct Vm {
     lua: Lua,
     budget: Rc<Budget>,
     random: Rc<Random>,
-    desk: Rc<Desk>,
+    protocol: Rc<Protocol>,
     settings: Rc<encode::Settings>,
     registry: Rc<Registry>,
     run: Function,
     load_library: Function,
     call: Function,
-    is_clean: Function,
+    /// The global variables of all scripts.
+    env: Table,
+    /// Tables that are the same for all runs, and empty unless a script has found a way into one.
+    empty: Vec<Table>,
     compiled: HashMap<u64, Compiled>,
     compiled_bytes: usize,
 }
@@ -131,11 +134,12 @@ impl Vm {
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
         let budget: Rc<Budget> = Rc::default();
         let random: Rc<Random> = Rc::default();
-        let desk: Rc<Desk> = Rc::default();
+        let protocol: Rc<Protocol> = Rc::default();
         let settings: Rc<encode::Settings> = Rc::default();
         let host = lua.create_table()?;
         add_wrappers(&lua, &host, &budget)?;
         let registry: Rc<Registry> = Rc::default();
+        host.raw_set("catching", redis::CATCHING)?;
         host.raw_set("register_function", registry.function(&lua)?)?;
         let tables: Vec<(&str, Table)> = ["string", "math", "libraries", "globals"]
             .into_iter()
@@ -148,16 +152,22 @@ impl Vm {
         let gsub = strings::add(&lua, string, &host, &budget)?;
         host.raw_set("gsub", gsub)?;
         random::add(&lua, math, &random)?;
-        libraries.raw_set("redis", redis::library(&lua, &desk)?)?;
+        libraries.raw_set("redis", redis::library(&lua, &protocol)?)?;
         libraries.raw_set("cjson", encode::library(&lua, &settings, &budget)?)?;
         libraries.raw_set("cmsgpack", msgpack::library(&lua, &budget)?)?;
         libraries.raw_set("struct", pack::library(&lua, &budget)?)?;
         libraries.raw_set("bit", bits::library(&lua)?)?;
         add_globals(&lua, globals)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let functions: Variadic<Function> = prelude.set_mode(ChunkMode::Text).call(&host)?;
-        let [run, is_clean, inside, is_protected, load_library, call]: [Function; 6] =
-            functions.to_vec().try_into().expect("the wrappers return six functions");
+        let (run, inside, is_protected, load_library, call, env, empty): (
+            Function,
+            Function,
+            Function,
+            Function,
+            Function,
+            Table,
+            Vec<Table>,
+        ) = prelude.set_mode(ChunkMode::Text).call(&host)?;
         host.raw_set("inside", inside)?;
         host.raw_set("is_protected", is_protected)?;
         lua.set_app_data(Protection { host });
@@ -168,13 +178,14 @@ impl Vm {
             lua,
             budget,
             random,
-            desk,
+            protocol,
             settings,
             registry,
             run,
             load_library,
             call,
-            is_clean,
+            env,
+            empty,
             compiled,
             compiled_bytes: 0,
         })
@@ -194,13 +205,21 @@ impl Vm {
         };
         self.random.begin(script, now);
         self.settings.begin();
+        self.protocol.begin();
         let is_read_only = script.is_read_only || compiled.flags.no_writes;
         let seed = script.args.seed;
-        let mut commands = Commands::new(now, workspace, notes, &self.budget, is_read_only, seed);
+        let mut commands = Commands::new(
+            now,
+            workspace,
+            notes,
+            (&self.budget, &self.protocol),
+            is_read_only,
+            seed,
+        );
         // A defect of a library ends its script, and no node.
         let run = AssertUnwindSafe(|| self.execute(script, &compiled, &mut commands));
         let answer = catch_unwind(run).unwrap_or_else(|_| Err(self.budget.stop(Stop::Defect)));
-        let resp3 = self.desk.is_resp3();
+        let resp3 = self.protocol.is_resp3();
         if matches!(&answer, Ok((false, value)) if is_memory(value)) {
             self.budget.stop(Stop::Memory);
         }
@@ -243,22 +262,19 @@ impl Vm {
         commands: &mut Commands<'_>,
     ) -> Result<(bool, Value)> {
         let lua = &self.lua;
-        let own: Vec<&[u8]> = script.args.iter().skip(3).collect();
-        let (keys, argv) = own.split_at(script.keys);
-        let keys = strings_table(lua, keys)?;
-        let argv = strings_table(lua, argv)?;
-        let desk = &self.desk;
+        let (own, count) = (|| script.args.iter().skip(3), script.args.len() - 3);
+        let bytes = script.args.buffer.len() + (count + 1) * VALUE_BYTES;
         lua.scope(|scope| {
-            desk.open(scope.create_function_mut(|lua, ()| {
-                commands.perform(lua, desk);
-                Ok(())
-            })?);
-            let answer = match script.function {
-                None => self.run.call((&compiled.function, keys, argv)),
-                Some(name) => self.call_function(compiled, name, keys, argv),
-            };
-            desk.close();
-            answer
+            let (keys, argv, call) = make(lua, bytes, || {
+                let keys = strings_table(lua, own().take(script.keys), script.keys)?;
+                let argv = strings_table(lua, own().skip(script.keys), count - script.keys)?;
+                let call = scope.create_function_mut(|lua, args| commands.call(lua, args))?;
+                Ok((keys, argv, call))
+            })?;
+            match script.function {
+                None => self.run.call((&compiled.function, keys, argv, call)),
+                Some(name) => self.call_function(compiled, name, (keys, argv, call)),
+            }
         })
     }
 
@@ -267,8 +283,7 @@ impl Vm {
         &self,
         compiled: &Compiled,
         name: &[u8],
-        keys: Table,
-        argv: Table,
+        (keys, argv, call): (Table, Table, Function),
     ) -> Result<(bool, Value)> {
         let (functions, error) = self.registered(compiled)?;
         if let Some(error) = error {
@@ -278,7 +293,7 @@ impl Vm {
         let Some(function) = found else {
             return Err(Thrown::Text("the library has no such function".into()).into());
         };
-        self.call.call((function.callback, keys, argv))
+        self.call.call((function.callback, keys, argv, call))
     }
 
     /// What a library registers, or the table of its error.
@@ -350,21 +365,41 @@ impl Vm {
     }
 
     fn load(&self, chunk: &str, body: &[u8]) -> Result<Function> {
-        self.lua.load(body).set_name(chunk).set_mode(ChunkMode::Text).into_function()
+        let chunk = self.lua.load(body).set_name(chunk).set_mode(ChunkMode::Text);
+        chunk.set_environment(self.env.clone()).into_function()
     }
 
     /// Whether the next run would find the interpreter as this one did.
     fn may_stay(&self) -> bool {
-        let clean = || self.is_clean.call::<bool>(()).unwrap_or(false);
+        let clean = || self.empty.iter().all(Table::is_empty);
         self.budget.stopped().is_none()
             && self.lua.used_memory() <= limits::KEPT_BYTES_MAX
             && (mutant!("scripts_globals_leak") || clean())
     }
 }
 
-fn strings_table(lua: &Lua, strings: &[&[u8]]) -> Result<Table> {
-    let table = lua.create_table_with_capacity(strings.len(), 0)?;
-    for (at, string) in strings.iter().enumerate() {
+/// What a value takes in the interpreter at most, besides its bytes.
+pub(crate) const VALUE_BYTES: usize = 512;
+
+/// Makes values of at most so many bytes. While the interpreter holds little, each of them needs no look
+/// at the limit of memory, which takes longer than making it.
+pub(crate) fn make<T>(lua: &Lua, bytes: usize, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    if lua.used_memory() + bytes > limits::KEPT_BYTES_MAX {
+        return make();
+    }
+    lua.set_memory_limit(0)?;
+    let made = make();
+    lua.set_memory_limit(limits::MEMORY_BYTES_MAX)?;
+    made
+}
+
+fn strings_table<'a>(
+    lua: &Lua,
+    strings: impl Iterator<Item = &'a [u8]>,
+    count: usize,
+) -> Result<Table> {
+    let table = lua.create_table_with_capacity(count, 0)?;
+    for (at, string) in strings.enumerate() {
         table.raw_set(at + 1, lua.create_string(string)?)?;
     }
     Ok(table)

@@ -248,6 +248,9 @@ fn nothing_stays_from_run_to_run() {
         "string.len = function() return 'left' end",
         "getmetatable('').__index.left = 1",
         "getmetatable(_G).__index = {left = 1}",
+        "setmetatable(getmetatable(_G), {__index = {left = 1}})",
+        "table.insert(getmetatable(_G), 'left')",
+        "table.insert(_G, 'left')",
         "KEYS.left = 1",
         "math.left = 1",
         "setmetatable(redis, {__index = {left = 1}})",
@@ -260,10 +263,12 @@ fn nothing_stays_from_run_to_run() {
         let look = "return {tostring(pcall(function() return left end)), \
                     tostring(rawget(_G, 'left')), tostring(string.left), tostring(redis.left), \
                     tostring(math.left), tostring(rawget(string, 1)), tostring(KEYS.left), \
-                    tostring(rawget(redis, 1)), tostring(rawget(getmetatable(''), 1)), #'four'}";
+                    tostring(rawget(redis, 1)), tostring(rawget(getmetatable(''), 1)), \
+                    tostring(rawget(_G, 1)), tostring(getmetatable(_G)[1]), \
+                    tostring(getmetatable(_G).left), #'four'}";
         let nil = || text("nil");
         let mut expected = vec![text("false")];
-        expected.extend((0..8).map(|_| nil()));
+        expected.extend((0..11).map(|_| nil()));
         expected.push(Reply::Int(4));
         assert_eq!(keys.eval(look), Verdict::Commit(Reply::Array(expected)), "{leak}");
     }
