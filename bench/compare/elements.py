@@ -6,7 +6,8 @@ One run, interleaved, on Quorate (`hermes` and `meerkat`), Redis, and Redis with
 - bytes per element of a large hash, list, set and sorted set, and of small ones, as resident memory
   grows at one node (fields and members of 16 bytes, values and items of 32);
 - a change and a read of a collection of half a million elements beside the same on one of a thousand:
-  throughput, latency, CPU time summed over all processes of a system;
+  throughput, latency, CPU time summed over all processes of a system; and a change of the small one by
+  clients of all nodes;
 - `PUBLISH` to 50 subscribers, each of which reads everything;
 - the latency of another client while a set grows to 30 MB, is scanned to its end, and is deleted.
 
@@ -180,18 +181,21 @@ class Client:
 
 
 def measure_changes(options, runner, chosen):
-    """Cells of each command, on the small and on the large collection."""
+    """Cells of each command, on the small and on the large collection, and of one through all nodes."""
     cells = []
     for number in range(options.rounds):
         for name, (kind, words) in CHANGES.items():
             for system in runner.order(number):
                 if system.waits and kind == "read":
                     continue
-                for of, keys in (("small", SMALL), ("big", LARGE))[:: 1 if number % 2 else -1]:
+                places = [("small", SMALL, system.ports[:1]), ("big", LARGE, system.ports[:1])]
+                if name == "hset" and isinstance(system, systems.Quorate):
+                    places.append(("spread", SMALL, system.ports))
+                for of, keys, ports in places[:: 1 if number % 2 else -1]:
                     op = "command-wait" if system.waits and kind == "update" else "command"
                     command = [word.replace("{of}", of) for word in words]
                     before = system.cpu_seconds()
-                    report = runner.generate(system, op, keys=keys, command=command)
+                    report = runner.generate(system, op, ports=ports, keys=keys, command=command)
                     cpu = (system.cpu_seconds() - before) / report["ops_total"] * 1e6
                     if report["failed"]:
                         raise SystemExit(f"{name} on {system.name}: {report['first_failure']}")
@@ -342,16 +346,18 @@ def table(result):
                      + f" | {share:.2f} (goal {goal}) |")
     names = list(dict.fromkeys(cell["system"] for cell in result["changes"]))
     lines += ["", f"CPU microseconds of all processes per op (p99 in microseconds), 50 connections, on "
-              f"collections of {SMALL:,} and of {LARGE:,} elements:", "",
+              f"collections of {SMALL:,} and of {LARGE:,} elements; `spread`: of {SMALL:,}, through all nodes:",
+              "",
               "| | of | " + " | ".join(names) + " |", "| --- | --- |" + " ---: |" * len(names)]
     for command in CHANGES:
-        for of in ("small", "big"):
+        for of in ("small", "big", "spread"):
             row = []
             for system in names:
                 cpu = median(result["changes"], "cpu_us_per_op", command=command, of=of, system=system)
                 p99 = median(result["changes"], "p99_us", command=command, of=of, system=system)
                 row.append("" if cpu is None else f"{cpu:.1f} ({p99:.0f})")
-            lines.append(f"| {command} | {of} | " + " | ".join(row) + " |")
+            if any(row):
+                lines.append(f"| {command} | {of} | " + " | ".join(row) + " |")
     lines += ["", f"`PUBLISH` to {SUBSCRIBERS} subscribers, 50 connections:", "",
               "| | a second | CPU us per op | heard | of Redis |", "| --- | ---: | ---: | ---: | ---: |"]
     for system in dict.fromkeys(cell["system"] for cell in result["publish"]):
