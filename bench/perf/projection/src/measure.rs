@@ -113,6 +113,10 @@ impl Command for Load {
         Verdict::Commit(())
     }
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.gets.iter().chain(&self.puts).for_each(|key| visit(key));
+    }
+
     fn updates(&self) -> bool {
         !self.puts.is_empty()
     }

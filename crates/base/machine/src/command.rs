@@ -154,9 +154,7 @@ pub trait Command: Sized {
 
     /// Visits the keys that it names, which are the same at every run. It may touch fewer, and others
     /// only if it says so ([`Command::ranges`]).
-    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
-        visit(self.key());
-    }
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8]));
 
     /// Whether it may change anything.
     fn updates(&self) -> bool {

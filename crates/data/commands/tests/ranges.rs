@@ -27,6 +27,10 @@ impl Command for ChangeAndRange {
     type Owned = Self;
     type Reply = Result<Pairs, Unordered>;
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.changes.iter().for_each(|(key, ..)| visit(key));
+    }
+
     fn run<W: Workspace>(&self, _: UnixMillis, workspace: &mut W) -> Verdict<Self::Reply> {
         for (key, value, expire_at) in &self.changes {
             let change = match value {

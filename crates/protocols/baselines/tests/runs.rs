@@ -66,6 +66,11 @@ impl Command for Txn {
         Verdict::Commit(held)
     }
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.keys.iter().for_each(|key| visit(&name(*key)));
+        visit(&mark(self.number));
+    }
+
     fn updates(&self) -> bool {
         true
     }

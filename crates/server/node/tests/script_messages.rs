@@ -57,6 +57,4 @@ fn only_the_run_that_commits_publishes() {
     let (done, runs) = contend(EngineConfig::meerkat(), 3);
     assert!(runs > done, "{runs} runs of {done} scripts: none has run twice");
     contend(EngineConfig::hermes(), 3);
-    let (done, runs) = contend(EngineConfig::local(), 1);
-    assert_eq!(done, runs, "nothing is in its way");
 }

@@ -41,7 +41,7 @@ fn may_change(call: &Call<'_>, transaction: &Transaction) -> bool {
         }
         Run::Connection(ConnectionCommand::SessionCall) => true,
         _ if call.spec.name.starts_with("eval") && call.is_script() => {
-            call.updates() && !changes_nothing(call.args.get(1))
+            call.updates() && !changes_nothing(call.script_source())
         }
         _ => call.spec.flags.has(flag::WRITE) || call.spec.flags.has(flag::MAY_REPLICATE),
     }

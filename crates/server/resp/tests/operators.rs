@@ -199,6 +199,10 @@ fn a_pause_holds_writes_or_all_and_ends() {
     assert_eq!(harness.talk(id, "EXEC"), "*1\r\n$1\r\n1\r\n");
     let reading = "EVAL \"#!lua flags=no-writes\\nreturn redis.call('GET', KEYS[1])\" 1 a";
     assert_eq!(harness.talk(id, reading), "$1\r\n1\r\n");
+    let load = reading.replace("EVAL", "SCRIPT LOAD").replace(" 1 a", "");
+    let loaded = harness.talk(id, &load);
+    let digest = loaded.lines().nth(1).expect("a digest");
+    assert_eq!(harness.talk(id, &format!("EVALSHA {digest} 1 a")), "$1\r\n1\r\n");
     assert_eq!(blocked(&mut harness).as_deref(), Some("0"));
     let other = harness.connect();
     harness.talk(id, "MULTI");

@@ -70,6 +70,10 @@ impl Command for Op {
     type Owned = Self;
     type Reply = String;
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        visit(self.key());
+    }
+
     fn key(&self) -> &[u8] {
         KEY.as_bytes()
     }

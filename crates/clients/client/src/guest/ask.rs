@@ -73,6 +73,16 @@ impl Command for Ask {
         }
     }
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Read(keys) => keys.iter().for_each(|key| visit(key)),
+            Self::Commit { seen, writes } => {
+                seen.iter().for_each(|(key, _)| visit(key));
+                writes.iter().for_each(|(key, _)| visit(key));
+            }
+        }
+    }
+
     fn updates(&self) -> bool {
         matches!(self, Self::Commit { .. })
     }

@@ -114,6 +114,10 @@ impl Command for Op {
     type Owned = Self;
     type Reply = Reply;
 
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        visit(self.key());
+    }
+
     fn key(&self) -> &[u8] {
         &self.key
     }
