@@ -42,6 +42,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "hermes", kind: Kind::Pure(ENGINE) },
     Layer { name: "meerkat", kind: Kind::Pure(ENGINE) },
     Layer { name: "local", kind: Kind::Pure(ENGINE) },
+    Layer { name: "zeus", kind: Kind::Pure(ENGINE) },
     Layer { name: "frame", kind: Kind::Std },
     Layer { name: "sync", kind: Kind::Std },
     Layer { name: "storage", kind: Kind::StdUnsafe },

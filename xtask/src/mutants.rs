@@ -27,6 +27,7 @@ mod streams;
 mod table;
 mod tracking;
 mod values;
+mod zeus;
 
 /// A guard and its checks. One of them must notice the absence of the guard.
 pub struct Mutant {
@@ -75,6 +76,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(scripts::MUTANTS)
         .chain(sorted_sets::MUTANTS)
         .chain(streams::MUTANTS)
+        .chain(zeus::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

@@ -1,0 +1,288 @@
+//! The coordinator's half of reliable commit: a pipeline of transactions that are committed here and
+//! not yet applied by all followers.
+//!
+//! The next transaction begins at once, with what the ones before it have written: nothing can veto
+//! them, since no other node can touch their keys before they are done. But nobody is told of any
+//! before it and all that went before are applied everywhere (output commit).
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Completion, Effects, Gate, Outcome, Record as _, Table, mutant};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp};
+
+use crate::message::{Items, Message, Slots, Update};
+use crate::meta::{DataState, Meta};
+use crate::state::{Key, Zeus};
+
+/// Most transactions of a lane that not all followers have applied. Beyond it new ones are refused.
+pub const PIPELINE_SLOTS_MAX: usize = 4096;
+
+/// The transactions of this node that are under way, in order.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Pipeline<R> {
+    /// Every slot up to here is applied by all followers.
+    pub(crate) committed: u64,
+    /// The slots after it.
+    slots: VecDeque<Slot<R>>,
+    /// The last of them that has touched a key, and the last that has written it (0 if none has).
+    touched: BTreeMap<Key, Touch>,
+}
+
+#[derive(Clone, Copy, Hash, Debug, Default)]
+struct Touch {
+    last: u64,
+    written: u64,
+}
+
+impl<R> Default for Pipeline<R> {
+    fn default() -> Self {
+        Self { committed: 0, slots: VecDeque::new(), touched: BTreeMap::new() }
+    }
+}
+
+/// A transaction that is committed here. What it wrote is kept as it was then: the records change.
+#[derive(Clone, Hash, Debug)]
+struct Slot<R> {
+    version: Timestamp,
+    depends_on: Vec<u8>,
+    /// What it read and did not write.
+    read: Vec<Key>,
+    items: Vec<u8>,
+    followers: NodeSet,
+    applied: NodeSet,
+    again_at: Instant,
+    answers: Vec<Answer<R>>,
+}
+
+/// An answer that rests on a slot.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Answer<R> {
+    pub(crate) tag: Tag,
+    pub(crate) reply: R,
+    /// The version of what the transaction wrote, if it wrote anything.
+    pub(crate) at: Option<Timestamp>,
+}
+
+impl<R> Pipeline<R> {
+    /// The slot of the last transaction.
+    pub(crate) fn last(&self) -> u64 {
+        self.committed + self.slots.len() as u64
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() >= PIPELINE_SLOTS_MAX
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether no transaction under way has read or written a key.
+    pub(crate) fn is_done_with(&self, key: &[u8]) -> bool {
+        match self.touched.get(key) {
+            None => true,
+            // What was written must be done in any case; a guard for what was read can be removed.
+            Some(touch) => touch.written == 0 && mutant!("zeus_handover_ignores_reads"),
+        }
+    }
+
+    /// The slots under way that wrote any of these keys.
+    pub(crate) fn writers<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
+        let written = keys.filter_map(|key| self.touched.get(key)).map(|touch| touch.written);
+        let mut slots: Vec<u64> = written.filter(|slot| *slot > 0).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    fn get_mut(&mut self, slot: u64) -> Option<&mut Slot<R>> {
+        let at = slot.checked_sub(self.committed + 1)?;
+        self.slots.get_mut(usize::try_from(at).ok()?)
+    }
+
+    /// Leaves an answer until a slot is committed.
+    pub(crate) fn answer_after(&mut self, slot: u64, answer: Answer<R>) {
+        self.get_mut(slot).expect("the slot is under way").answers.push(answer);
+    }
+
+    /// Every answer that waits.
+    pub(crate) fn take_answers(&mut self) -> impl Iterator<Item = Answer<R>> {
+        let answers = self.slots.iter_mut().map(|slot| core::mem::take(&mut slot.answers));
+        answers.collect::<Vec<_>>().into_iter().flatten()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.slots.iter().map(|slot| slot.again_at).min().unwrap_or(Instant::NEVER)
+    }
+
+    pub(crate) fn check_invariants(&self) {
+        for (key, touch) in &self.touched {
+            assert!(
+                (self.committed + 1..=self.last()).contains(&touch.last)
+                    && touch.written <= touch.last,
+                "{key:?} is touched by {touch:?}, which is not under way"
+            );
+        }
+    }
+}
+
+/// A transaction that has run, to be committed.
+pub(crate) struct Committing<'a> {
+    pub(crate) version: Timestamp,
+    /// The keys that it read and did not write.
+    pub(crate) read: Vec<&'a [u8]>,
+    /// What it wrote, each item as it travels.
+    pub(crate) items: Items<'a>,
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// The live members that keep what a transaction wrote, besides this node.
+    pub(crate) fn followers(&self, items: Items<'_>) -> NodeSet {
+        let groups = items.iter().map(|item| self.layout.group(item.key));
+        groups.fold(NodeSet::EMPTY, NodeSet::union).without(self.layout.node)
+    }
+
+    /// Appends a transaction to the pipeline, and tells its followers. Its changes are in the records.
+    pub(crate) fn append(
+        &mut self,
+        now: Now,
+        committing: &Committing<'_>,
+        answer: Answer<X::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Committing { version, read, items } = committing;
+        let written: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+        let keys = || written.iter().chain(read).copied();
+        let depends_on = self.pipeline.writers(keys());
+        let slot = self.pipeline.last() + 1;
+        for key in keys() {
+            let touch = self.pipeline.touched.entry(key.into()).or_default();
+            touch.last = slot;
+            touch.written = if written.contains(&key) { slot } else { touch.written };
+        }
+        let followers = self.followers(*items);
+        let again_at = self.repeat_at(now);
+        self.pipeline.slots.push_back(Slot {
+            version: *version,
+            depends_on: Slots::write(&depends_on),
+            read: read.iter().map(|key| (*key).into()).collect(),
+            items: items.bytes().to_vec(),
+            followers,
+            applied: NodeSet::EMPTY,
+            again_at,
+            answers: [answer].into(),
+        });
+        self.send_slot(slot, followers, effects);
+        self.advance(effects);
+    }
+
+    fn send_slot(&mut self, slot: u64, to: NodeSet, effects: &mut impl Effects<Self>) {
+        let coordinator = self.layout.number;
+        let committed = self.pipeline.committed;
+        let Some(under_way) = self.pipeline.get_mut(slot) else { return };
+        let depends_on = Slots::check(&under_way.depends_on).expect("it was written here");
+        let items = Items::check(&under_way.items).expect("it was written here");
+        let version = under_way.version;
+        let update = Update { coordinator, slot, committed, version, depends_on, items };
+        effects.broadcast(to, &Message::Update(update));
+    }
+
+    /// A follower has applied a transaction of this node.
+    pub(crate) fn on_applied(&mut self, from: NodeId, slot: u64, effects: &mut impl Effects<Self>) {
+        let Some(under_way) = self.pipeline.get_mut(slot) else {
+            // It asks because it has not heard that the slot is committed.
+            let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
+            return effects.send(from, &Message::Committed { coordinator, upto });
+        };
+        under_way.applied.insert(from);
+        self.advance(effects);
+    }
+
+    /// Commits what all followers have applied, in the order of slots.
+    pub(crate) fn advance(&mut self, effects: &mut impl Effects<Self>) {
+        let mut told = NodeSet::EMPTY;
+        while let Some(front) = self.pipeline.slots.front() {
+            let early = mutant!("zeus_waits_for_one") && !front.applied.is_empty();
+            if !front.followers.is_subset(front.applied) && !early {
+                break;
+            }
+            let front = self.pipeline.slots.pop_front().expect("it was seen");
+            self.pipeline.committed += 1;
+            told = told.union(front.followers);
+            self.validate_own(front, effects);
+        }
+        if told.is_empty() || mutant!("zeus_commit_not_told") {
+            return;
+        }
+        // Who follows a later slot may wait for one that it doesn't follow.
+        let later = self.pipeline.slots.iter().map(|slot| slot.followers);
+        let told = later.fold(told, NodeSet::union);
+        let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
+        effects.broadcast(told, &Message::Committed { coordinator, upto });
+    }
+
+    /// The slot that was just committed may be read here, unless a later one has overwritten it.
+    fn validate_own(&mut self, slot: Slot<X::Reply>, effects: &mut impl Effects<Self>) {
+        let committed = self.pipeline.committed;
+        let items = Items::check(&slot.items).expect("it was written here");
+        for item in items.iter() {
+            let Some(mut record) = self.table.lock_existing(item.key) else { continue };
+            let meta = record.meta();
+            let is_current = meta.version == slot.version || mutant!("zeus_validates_overtaken");
+            if is_current && meta.data == DataState::Write {
+                record.set_meta(Meta { data: DataState::Valid, ..meta });
+            }
+        }
+        for key in items.iter().map(|item| item.key).chain(slot.read.iter().map(|key| &**key)) {
+            let Some(touch) = self.pipeline.touched.get_mut(key) else { continue };
+            touch.written = if touch.written == committed { 0 } else { touch.written };
+            if touch.last == committed {
+                self.pipeline.touched.remove(key);
+            }
+            self.changed.insert(key.into());
+        }
+        self.counters.commits += 1;
+        // With no live follower nobody has confirmed that this node is still a member.
+        let gate = if slot.followers.is_empty() { Gate::LEASE } else { Gate::OPEN };
+        for Answer { tag, reply, at } in slot.answers {
+            let gate = if at.is_some() { gate } else { Gate::LEASE };
+            let completion = Completion::new(Outcome::Done(reply)).behind(gate);
+            effects.complete_on(tag, Completion { at, ..completion });
+        }
+    }
+
+    /// Sends again what is due.
+    pub(crate) fn repeat_slots(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        for slot in self.pipeline.committed + 1..=self.pipeline.last() {
+            let again_at = now.monotonic + self.config.message_loss_timeout;
+            let under_way = self.pipeline.get_mut(slot).expect("it is under way");
+            if under_way.again_at > now.monotonic {
+                continue;
+            }
+            under_way.again_at = again_at;
+            let missing = under_way.followers.difference(under_way.applied);
+            effects.probe("zeus: a transaction is sent again");
+            self.send_slot(slot, missing, effects);
+        }
+    }
+
+    /// Sends everything that is under way to the followers that it has in a new epoch.
+    pub(crate) fn renew_slots(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let again_at = self.repeat_at(now);
+        for slot in self.pipeline.committed + 1..=self.pipeline.last() {
+            let under_way = self.pipeline.get_mut(slot).expect("it is under way");
+            let items = core::mem::take(&mut under_way.items);
+            let followers = self.followers(Items::check(&items).expect("it was written here"));
+            let under_way = self.pipeline.get_mut(slot).expect("it is under way");
+            under_way.items = items;
+            under_way.followers = followers;
+            under_way.applied = NodeSet::EMPTY;
+            under_way.again_at = again_at;
+            if !mutant!("zeus_view_without_resend") {
+                self.send_slot(slot, followers, effects);
+            }
+        }
+        self.advance(effects);
+    }
+}

@@ -1,0 +1,461 @@
+//! The arbiters: the live members of a key's group, and its owner.
+//!
+//! ```text
+//! Valid ─REQ─► Drive ───────────────┐
+//!   │            │ larger INV       │
+//!   └─INV──► Invalid ◄┘             │
+//!               └── VAL ──► Valid ◄─┘
+//! ```
+//! A round has a timestamp, and of two rounds the larger one wins: an arbiter agrees to no smaller one.
+//! Since a round needs every arbiter, and each driver is one, two rounds on one settled entry never
+//! both get all. What an arbiter has agreed to stays until it is settled or superseded. An arbiter to
+//! which a round seems stuck drives it itself, under the same timestamp and for the same requester:
+//! after a loss, and in a new epoch. So any arbiter, the driver and the requester may die.
+//!
+//! The owner agrees only when it is done with the key: every transaction of its own that has read or
+//! written it is committed at all replicas, and none waits with it. Until then its answer is
+//! deferred; no new transaction begins with the key meanwhile.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Effects, Record as _, Table, mutant};
+use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
+
+use crate::message::{Message, Requester};
+use crate::meta::{DataState, Meta, OwnerState};
+use crate::ownership::{Agreement, Value};
+use crate::state::{Key, Zeus};
+
+/// How many timestamps a driver chooses from.
+const CHANCES: u64 = 16;
+
+/// A round that is not settled, as one of its arbiters knows it.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Round {
+    pub(crate) at: Timestamp,
+    pub(crate) requester: Requester,
+    /// Whom the key was moved to before.
+    pub(crate) previous: MemberNumber,
+    /// The round that moved it there.
+    pub(crate) settled: Timestamp,
+    /// Whether this arbiter has agreed, in this epoch.
+    agreed: bool,
+    /// Whether it has ever agreed to a round since the entry was settled: then the key may have moved.
+    given: bool,
+    /// Who drives it, in this epoch: they are told if the requester is gone.
+    drivers: NodeSet,
+    /// Who has agreed, in this epoch, if this node drives it and the requester is gone.
+    agreements: NodeSet,
+    again_at: Instant,
+    /// The oldest request here that waits for the end of the round.
+    pub(crate) next: Option<Requester>,
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// A node wants a key.
+    pub(crate) fn on_req(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        requester: Requester,
+        resumes: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let drives = self.layout.directory(key).any(|node| node == self.layout.node);
+        if !drives {
+            return effects.ignored("zeus: REQ to a node that does not drive");
+        }
+        self.observe(requester.stamp.version);
+        if self.rounds.contains_key(key) {
+            return self.on_req_amid_round(now, key, requester, resumes, effects);
+        }
+        if resumes {
+            return effects.ignored("zeus: REQ to resume a settled round");
+        }
+        let meta = self.meta(key);
+        if self.owner_of(&meta, key) == self.layout.node_of(requester.member)
+            && !mutant!("zeus_owner_demotes_itself")
+        {
+            // It knows, or will: a node that is settled as an owner has taken the key before.
+            return effects.ignored("zeus: REQ of the owner");
+        }
+        let at = self.next_round_at(meta.round);
+        self.begin_round(key, at, requester, meta.owner, OwnerState::Drive);
+        self.drive(now, key, effects);
+    }
+
+    /// The timestamp of a new round. Of rounds that begin at once on one entry chance decides, and not
+    /// the clocks or numbers of drivers: no node loses always.
+    pub(crate) fn next_round_at(&mut self, last: Timestamp) -> Timestamp {
+        let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
+        let version = last.version + 1 + self.rng.below(CHANCES);
+        Timestamp::new(version, WriterId::new(self.layout.number, lane))
+    }
+
+    /// A node wants a key that is about to be moved. The oldest that does is next; the others ask again.
+    fn on_req_amid_round(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        requester: Requester,
+        resumes: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let round = self.rounds.get_mut(key).expect("it is under way");
+        let is_own = round.requester.member == requester.member;
+        if resumes && !is_own {
+            return effects.ignored("zeus: REQ to resume another's round");
+        }
+        if is_own {
+            round.requester.sequence = round.requester.sequence.max(requester.sequence);
+        }
+        let is_older =
+            requester.stamp < round.requester.stamp && !mutant!("zeus_age_not_inherited");
+        if is_older {
+            // The owner must not wait for what waits for this requester: the round counts as old as
+            // the oldest that waits behind it.
+            effects.probe("zeus: a round inherits the age of one that waits");
+            round.requester.stamp = requester.stamp;
+        }
+        if !is_own {
+            let is_next = round
+                .next
+                .is_none_or(|next| next.member == requester.member || requester.stamp < next.stamp);
+            let rejected = if is_next { round.next.replace(requester) } else { Some(requester) };
+            if let Some(rejected) =
+                rejected.filter(|other| !is_next || other.member != requester.member)
+            {
+                self.reject(now, key, rejected, effects);
+            }
+        }
+        if is_older || is_own {
+            self.drive(now, key, effects);
+        }
+    }
+
+    fn begin_round(
+        &mut self,
+        key: &[u8],
+        at: Timestamp,
+        requester: Requester,
+        previous: MemberNumber,
+        state: OwnerState,
+    ) {
+        let meta = self.meta(key);
+        let before = self.rounds.get(key);
+        let settled = before.map_or(meta.round, |round| round.settled);
+        let (given, next) = before.map_or((false, None), |round| (round.given, round.next));
+        let round = Round {
+            at,
+            requester,
+            previous,
+            settled,
+            agreed: false,
+            given,
+            drivers: NodeSet::EMPTY,
+            agreements: NodeSet::EMPTY,
+            again_at: Instant::NEVER,
+            next,
+        };
+        self.rounds.insert(key.into(), round);
+        self.set_meta(key, Meta { round: at, state, ..meta });
+    }
+
+    /// Asks every arbiter, for the first time or again.
+    pub(crate) fn drive(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let again_at = self.repeat_at(now);
+        let Some(round) = self.rounds.get_mut(key) else { return };
+        round.again_at = again_at;
+        round.drivers.insert(self.layout.node);
+        let &mut Round { at, requester, previous, agreed, .. } = round;
+        let others = self.layout.arbiters(previous, key).without(self.layout.node);
+        let meta = self.meta(key);
+        self.set_meta(key, Meta { state: OwnerState::Drive, ..meta });
+        effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
+        match agreed {
+            true => self.tell_agreement(now, key, effects),
+            false => self.agree(now, key, effects),
+        }
+    }
+
+    fn reject(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        requester: Requester,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let sequence = requester.sequence;
+        match self.layout.node_of(requester.member) {
+            Some(node) if node == self.layout.node => self.on_nack(now, key, sequence, effects),
+            Some(node) => effects.send(node, &Message::Nack { key, sequence }),
+            None => {}
+        }
+    }
+
+    /// A driver asks whether a key may move.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one message")]
+    pub(crate) fn on_inv(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        key: &[u8],
+        at: Timestamp,
+        requester: Requester,
+        previous: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.layout.arbiters(previous, key).contains(self.layout.node) {
+            return effects.ignored("zeus: INV to a node that is no arbiter");
+        }
+        let meta = self.meta(key);
+        if meta.state == OwnerState::Valid && at <= meta.round {
+            // The driver has missed that the round, or a later one, is settled.
+            if mutant!("zeus_stale_replay_silent") {
+                return;
+            }
+            effects.probe("zeus: a driver is behind");
+            let (round, owner) = (meta.round, meta.owner);
+            return effects.send(from, &Message::Val { key, round, owner });
+        }
+        if at < meta.round {
+            return effects.ignored("zeus: INV of a superseded round");
+        }
+        if at > meta.round {
+            self.supersede(now, key, requester.member, effects);
+            self.begin_round(key, at, requester, previous, OwnerState::Invalid);
+        }
+        let again_at = self.repeat_at(now);
+        let round = self.rounds.get_mut(key).expect("an entry that is not Valid has a round");
+        round.drivers.insert(from);
+        round.again_at = again_at;
+        round.requester.stamp = round.requester.stamp.min(requester.stamp);
+        round.requester.sequence = round.requester.sequence.max(requester.sequence);
+        match round.agreed {
+            true => self.tell_agreement(now, key, effects),
+            false => self.agree(now, key, effects),
+        }
+    }
+
+    /// A larger round takes the place of the one that is under way here.
+    pub(crate) fn supersede(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        by: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(round) = self.rounds.get(key) else { return };
+        let requester = round.requester;
+        if round.drivers.contains(self.layout.node) && requester.member != by {
+            effects.probe("zeus: a round is superseded");
+            self.reject(now, key, requester, effects);
+        }
+    }
+
+    /// Agrees to the round that is under way, if nothing speaks against it any more.
+    pub(crate) fn agree(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let Some(round) = self.rounds.get(key).filter(|round| !round.agreed) else { return };
+        let (requester, previous) = (round.requester, round.previous);
+        let is_owner = self.layout.owner(previous, key) == Some(self.layout.node);
+        if is_owner && !self.may_give(key, requester, previous) {
+            return effects.probe("zeus: the owner defers its answer");
+        }
+        if is_owner && self.layout.node_of(requester.member) != Some(self.layout.node) {
+            self.counters.given += 1;
+        }
+        if is_owner && !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
+            // The next owner does not send it what it writes.
+            let meta = self.meta(key);
+            self.set_meta(key, Meta { data: DataState::Invalid, ..meta });
+        }
+        let round = self.rounds.get_mut(key).expect("it is under way");
+        (round.agreed, round.given) = (true, true);
+        self.tell_agreement(now, key, effects);
+    }
+
+    /// Whether the owner is done with a key.
+    fn may_give(&mut self, key: &[u8], requester: Requester, previous: MemberNumber) -> bool {
+        let by_default = self.layout.node_of(previous).is_none();
+        if by_default && self.recovery.is_some() && !mutant!("zeus_default_owner_early") {
+            return false;
+        }
+        if !self.pipeline.is_done_with(key) {
+            return false;
+        }
+        // What a former owner has written here may not be known to be committed.
+        if by_default && self.meta(key).data == DataState::Invalid {
+            return false;
+        }
+        // Only an owner by name that has never agreed knows that the key is still its own.
+        let given = self.rounds.get(key).is_some_and(|round| round.given);
+        let own = requester.member == self.layout.number;
+        by_default || given || own || !self.transactions.keeps(key, requester.stamp)
+    }
+
+    /// Tells the requester that this arbiter agrees, or the drivers if the requester is gone.
+    fn tell_agreement(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let round = self.rounds.get(key).expect("it is under way");
+        let &Round { at, requester, previous, drivers, .. } = round;
+        let is_owner = self.layout.owner(previous, key) == Some(self.layout.node);
+        let receiver = self.layout.node_of(requester.member);
+        let lacks_copy = receiver.is_some_and(|node| !self.layout.group(key).contains(node));
+        let clock = self.clock;
+        let mut version = Timestamp::ZERO;
+        let mut value = None;
+        if let Some(record) = self.table.lock_existing(key) {
+            version = record.meta().version;
+            if is_owner && lacks_copy {
+                let mut packed = Vec::new();
+                value = record.whole(&mut packed).map(Value::of);
+            }
+        }
+        let copy = (is_owner && lacks_copy).then(|| value.as_ref().map(Value::content));
+        let message = Message::Ack { key, round: at, requester, previous, version, clock, copy };
+        let agreement = Agreement { key, round: at, requester, previous, version, copy };
+        match receiver {
+            Some(node) if node == self.layout.node => {
+                self.on_agreement(now, node, agreement, effects);
+            }
+            Some(node) => effects.send(node, &message),
+            None => {
+                effects.broadcast(drivers.without(self.layout.node), &message);
+                self.on_agreement_of_orphan(now, self.layout.node, key, at, effects);
+            }
+        }
+    }
+
+    /// An arbiter agrees to a round that this node drives because its requester is gone. The round is
+    /// settled all the same: the requester may have taken the key before it died.
+    pub(crate) fn on_agreement_of_orphan(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        key: &[u8],
+        at: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let node = self.layout.node;
+        let round = self.rounds.get_mut(key);
+        let Some(round) = round.filter(|round| round.at == at && round.drivers.contains(node))
+        else {
+            return effects.ignored("zeus: ACK of a round that this node does not drive");
+        };
+        round.agreements.insert(from);
+        let Round { previous, requester, agreements, .. } = *round;
+        let arbiters = self.layout.arbiters(previous, key);
+        if !arbiters.is_subset(agreements) {
+            return;
+        }
+        effects.probe("zeus: a round is settled without its requester");
+        let owner = requester.member;
+        effects.broadcast(arbiters.without(node), &Message::Val { key, round: at, owner });
+        self.settle(now, key, at, owner, effects);
+    }
+
+    /// A round is settled.
+    pub(crate) fn on_val(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        at: Timestamp,
+        owner: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let meta = self.meta(key);
+        if at < meta.round || (at == meta.round && meta.state == OwnerState::Valid) {
+            return effects.ignored("zeus: VAL of a settled round");
+        }
+        if !self.layout.in_group(key) && meta.round == Timestamp::ZERO {
+            return effects.ignored("zeus: VAL to a node that is no arbiter");
+        }
+        self.settle(now, key, at, owner, effects);
+    }
+
+    /// Takes over the settled entry of a key. What this node has had of the key goes if it is neither
+    /// in its group nor its owner.
+    pub(crate) fn settle(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        at: Timestamp,
+        owner: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let meta = self.meta(key);
+        let rights = self.rights();
+        let owned = rights.may_own(&meta, key) && self.layout.node_of(meta.owner).is_some();
+        assert!(!owned || owner == self.layout.number, "a key is moved and its owner never agreed");
+        if self.rounds.get(key).is_some_and(|round| round.at < at) {
+            self.supersede(now, key, owner, effects);
+        }
+        let next = self.rounds.remove(key).and_then(|round| round.next);
+        self.changed.insert(key.into());
+        let state = OwnerState::Valid;
+        let is_owner = self.layout.node_of(owner) == Some(self.layout.node);
+        if self.layout.in_group(key) || is_owner {
+            self.set_meta(key, Meta { round: at, owner, state, ..meta });
+            self.next.extend(next.map(|next| (key.into(), next)));
+        } else if let Some(handle) = self.table.find(key) {
+            effects.probe("zeus: a former owner drops its copy");
+            self.table.remove(handle);
+        }
+    }
+
+    /// Serves the request that has waited for the end of a round, if there is one.
+    pub(crate) fn serve_next(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let next = self.next.remove(key);
+        if let Some(next) = next.filter(|next| self.layout.node_of(next.member).is_some()) {
+            effects.probe("zeus: a request that has waited is served");
+            self.on_req(now, key, next, false, effects);
+        }
+    }
+
+    /// Drives the rounds that seem stuck.
+    pub(crate) fn repeat_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let due = self.rounds.iter().filter(|(_, round)| round.again_at <= now.monotonic);
+        let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            effects.probe("zeus: a round is driven again");
+            self.drive(now, &key, effects);
+        }
+    }
+
+    /// Drives every round again that is under way here: in a new epoch its arbiters may be others, and
+    /// its driver or its requester gone.
+    pub(crate) fn renew_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let keys: Vec<Box<[u8]>> = self.rounds.keys().cloned().collect();
+        for key in keys {
+            let Some(round) = self.rounds.get_mut(&key) else { continue };
+            round.agreed = false;
+            round.next = None;
+            (round.drivers, round.agreements) = (NodeSet::EMPTY, NodeSet::EMPTY);
+            if mutant!("zeus_stuck_round_waits") {
+                continue;
+            }
+            self.drive(now, &key, effects);
+        }
+    }
+
+    /// Whether a transaction that is older than the one that a key is to be given to may still use it.
+    pub(crate) fn may_use_before(&self, key: &[u8], stamp: Timestamp) -> bool {
+        let Some(round) = self.rounds.get(key) else { return false };
+        let by_name = self.layout.node_of(round.previous) == Some(self.layout.node)
+            || mutant!("zeus_default_owner_keeps");
+        let given = round.given && !mutant!("zeus_agreement_forgotten") || round.agreed;
+        by_name && !given && stamp < round.requester.stamp
+    }
+
+    /// The round in which the key came to its owner: not the one that is under way.
+    pub(crate) fn settled_round(&self, meta: &Meta, key: &[u8]) -> Timestamp {
+        match self.rounds.get(key) {
+            Some(round) if !mutant!("zeus_unsettled_round_told") => round.settled,
+            _ => meta.round,
+        }
+    }
+
+    pub(crate) fn next_round(&self) -> Instant {
+        self.rounds.values().map(|round| round.again_at).min().unwrap_or(Instant::NEVER)
+    }
+}

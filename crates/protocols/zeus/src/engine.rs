@@ -1,0 +1,189 @@
+//! As the engine of a keyspace.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_engine::{
+    Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Place,
+};
+use quorate_machine::{Command, Effects, Table};
+use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
+use quorate_types::{EngineId, Incarnation, Now, Tag};
+use quorate_wire::{Malformed, Writer};
+
+use crate::Request;
+use crate::message::Message;
+use crate::meta::Meta;
+use crate::state::{Config, Zeus};
+
+/// The number in the header of its messages.
+pub const ID: EngineId = EngineId(8);
+
+/// What a user of a keyspace may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Members of the group of each key.
+    pub replicas: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { replicas: 3 }
+    }
+}
+
+impl quorate_engine::Options for Options {
+    const SPECS: &'static [OptionSpec] = &[OptionSpec {
+        name: "replicas",
+        kind: OptionKind::Number { min: 1, max: 9 },
+        doc: "How many nodes keep a copy of each key. Fewer than a majority of the nodes cost less \
+              and lose what they kept if all of them fail at once.",
+    }];
+
+    fn set(&mut self, name: &str, value: OptionValue<'_>) {
+        match (name, value) {
+            ("replicas", OptionValue::Number(number)) => {
+                self.replicas = u64::try_from(number).expect("it was checked against the options");
+            }
+            _ => unreachable!("{name} = {value} was checked against the options"),
+        }
+    }
+
+    fn get(&self, name: &str) -> OptionValue<'static> {
+        match name {
+            "replicas" => OptionValue::Number(self.replicas as i64),
+            _ => unreachable!("there is no option {name}"),
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Sessions for Zeus<T, X> {
+    fn call(&mut self, _: Now, tag: Tag, _: Permit, _: Request<X>, _: &mut impl Effects<Self>) {
+        unreachable!("a node refuses the call {tag:?} of an engine without calls");
+    }
+
+    fn date(&self, now: Now) -> u64 {
+        now.unix.0.max(self.clock + 1)
+    }
+
+    fn leases_after(&self, _: Option<LeaseId>, _: usize) -> Vec<LeaseId> {
+        Vec::new()
+    }
+
+    fn end_session(&mut self, _: &LeaseEnd) {}
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
+    const ID: EngineId = ID;
+    const NAME: &'static str = "zeus";
+    const SUMMARY: &'static str = "transactions over any keys, each on the node that owns its data, \
+                                   which moves to where it is used";
+    const CAPABILITIES: Capabilities =
+        Capabilities { transactions: true, places: true, ..Capabilities::REPLICATED };
+
+    type Command = X;
+    type Options = Options;
+    type Table = T;
+    type Shared = ();
+
+    fn new(context: Context<T, ()>, options: &Options) -> Self {
+        let Context { node, incarnation, lane, seed, table, .. } = context;
+        let (message_loss_timeout, op_timeout) = (context.message_loss_timeout, context.op_timeout);
+        let replicas = usize::try_from(options.replicas).expect("a number of members");
+        let config = Config::new(node, incarnation, lane, seed);
+        Self::new(Config { replicas, message_loss_timeout, op_timeout, ..config }, table)
+    }
+
+    #[inline]
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = X, Reply = X::Reply>,
+    {
+        Self::submit(self, now, tag, origin, command, effects);
+    }
+
+    /// A read of what has no copy here runs at a member of the group; everything else brings its keys
+    /// here.
+    fn place<C>(&mut self, _: Now, command: &C) -> Place
+    where
+        C: Command<Owned = X, Reply = X::Reply>,
+    {
+        let rights = self.rights();
+        let mut group = self.layout.active;
+        let mut has_copies = true;
+        command.visit_keys(&mut |key| {
+            let meta = self.meta(key);
+            has_copies &= rights.has_copy(&meta, key);
+            group = group.intersection(self.layout.group(key));
+        });
+        match group.first() {
+            Some(node) if !command.updates() && !has_copies => Place::At(node),
+            _ => Place::Here,
+        }
+    }
+
+    #[inline]
+    fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
+        message.encode(writer);
+    }
+
+    #[inline]
+    fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+        Message::decode(bytes)
+    }
+
+    fn delivery(message: &Message<'_>) -> Delivery {
+        match message {
+            Message::Val { .. } => Delivery::Lazy,
+            _ => Delivery::Now,
+        }
+    }
+
+    fn is_leased(&self) -> bool {
+        true
+    }
+
+    fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}
+
+    fn reset(&mut self, _: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        Self::reset(self, incarnation, effects);
+    }
+
+    fn pending(&self) -> usize {
+        Self::pending(self)
+    }
+
+    fn is_caught_up(&self) -> bool {
+        Self::is_caught_up(self)
+    }
+
+    fn copied(&self) -> u64 {
+        self.counters.copied
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.counters;
+        vec![
+            ("commits", counters.commits),
+            ("reads", counters.reads),
+            ("acquired", counters.acquired),
+            ("given", counters.given),
+            ("replayed", counters.replayed),
+        ]
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("waiting", self.transactions.len() as u64),
+            ("pipeline", self.pipeline.len() as u64),
+            ("requests", self.acquisitions.len() as u64),
+            ("rounds", self.rounds.len() as u64),
+        ]
+    }
+}

@@ -1,0 +1,283 @@
+//! The follower's half of reliable commit.
+//!
+//! A follower applies a transaction once everything that it has read or overwritten is applied here,
+//! or committed everywhere: then whatever a node has applied makes sense without the coordinator, and
+//! can be replayed. (The order of slots would do as well. But neighbouring slots have different
+//! followers here, and each would have to wait for the commit of the one before it.) What is applied
+//! is unreadable until it is known to be committed.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Effects, Record as _, Table, mutant};
+use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
+
+use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::message::{Items, Message, Update};
+use crate::meta::{DataState, Meta};
+use crate::state::Zeus;
+
+/// What a coordinator has sent.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Stream {
+    /// Every slot up to here is known to be committed.
+    pub(crate) committed: u64,
+    /// Slots after it that are applied here. All of each is kept, also what other nodes hold: any
+    /// follower may have to replay it.
+    pub(crate) applied: BTreeMap<u64, Applied>,
+    /// Slots that wait for others.
+    held: BTreeMap<u64, Held>,
+}
+
+#[derive(Clone, Hash, Debug)]
+struct Held {
+    version: Timestamp,
+    depends_on: Vec<u64>,
+    items: Vec<u8>,
+}
+
+/// A transaction that is applied here.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Applied {
+    pub(crate) version: Timestamp,
+    /// What it depends on, unless that is known to be everywhere.
+    pub(crate) depends_on: Vec<u64>,
+    pub(crate) items: Vec<u8>,
+    /// The epoch in which it was heard of last.
+    pub(crate) heard: Epoch,
+    pub(crate) again_at: Instant,
+    /// If its coordinator is gone.
+    pub(crate) replay: Option<Replay>,
+}
+
+/// What a node does in place of a coordinator that is gone.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Replay {
+    pub(crate) followers: NodeSet,
+    pub(crate) applied: NodeSet,
+    /// Whether it was sent: all that it depends on has been applied everywhere.
+    pub(crate) is_sent: bool,
+}
+
+impl Replay {
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_sent && self.followers.is_subset(self.applied)
+    }
+}
+
+impl Stream {
+    /// Forgets what waits for others.
+    pub(crate) fn forget_held(&mut self) {
+        self.held.clear();
+    }
+
+    /// A slot that may be replayed now.
+    pub(crate) fn next_replay(&self) -> Option<u64> {
+        let is_everywhere = |slot: &u64| {
+            let replay = self.applied.get(slot).and_then(|applied| applied.replay.as_ref());
+            replay.is_none_or(Replay::is_done) || mutant!("zeus_replays_in_any_order")
+        };
+        let waits = |applied: &Applied| applied.replay.as_ref().is_some_and(|r| !r.is_sent);
+        let mut ready = self
+            .applied
+            .iter()
+            .filter(|(_, applied)| waits(applied) && applied.depends_on.iter().all(is_everywhere));
+        ready.next().map(|(slot, _)| *slot)
+    }
+
+    /// Whether all that this node replays is applied everywhere. What it has applied in this epoch another
+    /// node replays.
+    pub(crate) fn is_replayed(&self) -> bool {
+        let mut replays = self.applied.values().map(|applied| applied.replay.as_ref());
+        replays.all(|replay| replay.is_none_or(Replay::is_done))
+    }
+
+    /// When the first slot is to be asked about again.
+    pub(crate) fn next_deadline(&self) -> Instant {
+        let deadline = |applied: &Applied| match &applied.replay {
+            Some(replay) if replay.is_done() || !replay.is_sent => Instant::NEVER,
+            _ => applied.again_at,
+        };
+        self.applied.values().map(deadline).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Whether a slot may be applied that depends on these.
+    fn admits(&self, depends_on: &[u64]) -> bool {
+        let is_here = |slot: &u64| *slot <= self.committed || self.applied.contains_key(slot);
+        let mut slots = depends_on.iter();
+        match mutant!("zeus_only_last_dependency") {
+            true => slots.next_back().is_none_or(is_here),
+            false => slots.all(is_here) || mutant!("zeus_ignores_dependency"),
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// A transaction of another coordinator, from it or from a node that replays it.
+    pub(crate) fn on_update(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        update: Update<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Update { coordinator, slot, committed, version, depends_on, items } = update;
+        self.observe(version.version);
+        let applied = Message::Applied { coordinator, slot };
+        let owner = self.layout.node_of(coordinator);
+        if owner.is_some_and(|owner| owner != from) {
+            return effects.ignored("zeus: a replay for a live coordinator");
+        }
+        if owner.is_none() && self.recovery.is_none() {
+            // Every node has recovered, so this one has applied it.
+            return effects.send(from, &applied);
+        }
+        self.on_committed(now, coordinator, committed, effects);
+        let epoch = self.layout.epoch;
+        let stream = self.streams.entry(coordinator).or_default();
+        if slot <= stream.committed {
+            return effects.send(from, &applied);
+        }
+        if let Some(known) = stream.applied.get_mut(&slot) {
+            known.heard = epoch;
+            return effects.send(from, &applied);
+        }
+        // A node that replays a transaction has seen to what it depends on.
+        let depends_on: Vec<u64> = owner.map(|_| depends_on.iter().collect()).unwrap_or_default();
+        if !stream.admits(&depends_on) {
+            if stream.held.len() < PIPELINE_SLOTS_MAX {
+                effects.probe("zeus: a transaction waits for what it depends on");
+                let items = items.bytes().to_vec();
+                stream.held.insert(slot, Held { version, depends_on, items });
+            }
+            if mutant!("zeus_acks_on_receipt") {
+                effects.send(from, &applied);
+            }
+            return;
+        }
+        self.apply(now, coordinator, slot, version, depends_on, items, effects);
+        effects.send(from, &applied);
+        self.apply_held(now, coordinator, effects);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one message")]
+    fn apply(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        slot: u64,
+        version: Timestamp,
+        depends_on: Vec<u64>,
+        items: Items<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let layout = Arc::clone(&self.layout);
+        for item in items.iter().filter(|item| layout.in_group(item.key)) {
+            let meta = self.meta(item.key);
+            if item.round >= meta.round && !mutant!("zeus_claim_not_adopted") {
+                // The coordinator owns it, so the round is settled.
+                self.settle(now, item.key, item.round, coordinator, effects);
+            }
+            let mut record =
+                self.table.lock_key(item.key, item.content.map_or(0, |c| c.bytes.len()));
+            let meta = record.meta();
+            if meta.version >= version {
+                continue;
+            }
+            assert!(meta.data != DataState::Write, "two nodes write one key");
+            match item.content {
+                Some(content) => record.set_content(content),
+                None => record.clear(),
+            }
+            let data = match mutant!("zeus_applied_is_readable") {
+                true => DataState::Valid,
+                false => DataState::Invalid,
+            };
+            record.set_meta(Meta { version, data, ..meta });
+            drop(record);
+            if let Some(joining) = &mut self.joining {
+                joining.awaited.remove(item.key);
+            }
+        }
+        let again_at = self.repeat_at(now);
+        let (items, heard, replay) = (items.bytes().to_vec(), self.layout.epoch, None);
+        let applied = Applied { version, depends_on, items, heard, again_at, replay };
+        let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
+        stream.applied.insert(slot, applied);
+    }
+
+    /// Applies what has waited for others and need not any more.
+    fn apply_held(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
+        loop {
+            let Some(stream) = self.streams.get_mut(&coordinator) else { return };
+            let free = stream.held.iter().find(|(_, held)| stream.admits(&held.depends_on));
+            let Some(slot) = free.map(|(slot, _)| *slot) else { return };
+            let Held { version, depends_on, items } =
+                stream.held.remove(&slot).expect("it was found");
+            let checked = Items::check(&items).expect("it was checked");
+            self.apply(now, coordinator, slot, version, depends_on, checked, effects);
+            if let Some(node) = self.layout.node_of(coordinator) {
+                effects.send(node, &Message::Applied { coordinator, slot });
+            }
+        }
+    }
+
+    /// A coordinator has committed its slots up to this one: a fact, whichever epoch it is told in.
+    pub(crate) fn on_committed(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        upto: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let is_live = self.layout.node_of(coordinator).is_some();
+        if is_live {
+            self.streams.entry(coordinator).or_default();
+        }
+        let stream = self.streams.get_mut(&coordinator);
+        let Some(stream) = stream.filter(|stream| stream.committed < upto) else {
+            return effects.ignored("zeus: R-VAL of what is known to be committed");
+        };
+        stream.committed = upto;
+        stream.held.retain(|slot, _| *slot > upto);
+        let later = stream.applied.split_off(&(upto + 1));
+        let committed = core::mem::replace(&mut stream.applied, later);
+        committed.into_values().for_each(|applied| self.validate(&applied));
+        self.apply_held(now, coordinator, effects);
+    }
+
+    /// What a committed transaction has left may be read, unless a later one has overwritten it.
+    pub(crate) fn validate(&mut self, applied: &Applied) {
+        let items = Items::check(&applied.items).expect("it was checked");
+        for item in items.iter().filter(|item| self.layout.in_group(item.key)) {
+            let Some(mut record) = self.table.lock_existing(item.key) else { continue };
+            let meta = record.meta();
+            if meta.version == applied.version && meta.data == DataState::Invalid {
+                record.set_meta(Meta { data: DataState::Valid, ..meta });
+                drop(record);
+                self.changed.insert(item.key.into());
+            }
+        }
+    }
+
+    /// Tells coordinators again what is applied here and seems to be committed nowhere.
+    pub(crate) fn repeat_applied(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let again_at = now.monotonic + self.config.message_loss_timeout;
+        for (&coordinator, stream) in &mut self.streams {
+            let Some(node) = self.layout.node_of(coordinator) else { continue };
+            for (&slot, applied) in &mut stream.applied {
+                if applied.again_at <= now.monotonic {
+                    applied.again_at = again_at;
+                    effects.probe("zeus: a follower asks whether a transaction is committed");
+                    effects.send(node, &Message::Applied { coordinator, slot });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Zeus: transactions where the data is, by ownership that moves.
+//!
+//! Source: A. Katsarakis, Y. Ma, Z. Tan, A. Bainbridge, M. Balkwill, A. Dragojevic, B. Grot, B. Radunovic,
+//! Y. Zhang, *Zeus: Locality-aware Distributed Transactions*, EuroSys 2021.
+//!
+//! # Guarantee
+//! Transactions over any keys are strictly serializable. An answered transaction survives the loss of
+//! all but one of the replicas of each of its keys, one after the other. What can't be known is
+//! answered *unknown*.
+//!
+//! # How
+//! Every key has an *owner*: the one node that may use it in a transaction that writes. A transaction
+//! first gets the ownership of its keys (rare, if what is used together has been used together before),
+//! then runs in one step on one node, and is then replicated in a pipeline, which nothing can veto:
+//! nobody else could have touched its keys. Transactions that only read run on any replica, without
+//! a message.
+//!
+//! A key's *group* is a few nodes that follow from its hash and the view (`layout.rs`): they keep
+//! copies, and they are its directory, which knows the owner. So the copies are the group and, if it
+//! is another node, the owner. Nothing else about places is stored.
+//!
+//! # Messages
+//! | message | sender → receiver | meaning |
+//! | --- | --- | --- |
+//! | REQ | requester → directory node | I want this key; drive a round for me |
+//! | INV | driver → arbiters (group and owner) | may it move in this round? |
+//! | ACK | arbiter → requester | it may; from the owner, with the value if there is no copy |
+//! | VAL | requester → arbiters | I have it |
+//! | NACK | driver → requester | another round was first |
+//! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
+//! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
+//! | COPY_READ, COPY | joining ↔ active replica | what was there before it joined |
+//!
+//! # Costs
+//! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
+//! touch: two hops more if this node is in the key's group, three otherwise. A read at a replica:
+//! nothing.
+//!
+//! # Where this differs from the paper, and why
+//! - **The directory is the group**, by key, instead of three nodes for everything, and has the data.
+//! - **A key without a live owner belongs to the first active member of its group** (its *default
+//!   owner*), once all that was under way before the epoch is finished everywhere. So keys are made
+//!   without a round, and nobody looks for orphans. The default owner is computed from the view and
+//!   never stored; what it writes carries a round of its own, which makes it an owner by name.
+//! - **The owner defers its agreement, and never rejects.** By the time it could, directory nodes have
+//!   taken over the round; the paper does not say who would clean up.
+//! - **The owner is done with a key** only when transactions that have *read* it are committed, too.
+//!   Otherwise a later transaction of the next owner can be seen before one that it comes after.
+//! - **A transaction that writes owns what it reads.** Two that validated their reads at readers could
+//!   each miss what the other writes.
+//! - **A stuck round is driven by any of its arbiters**, with the same messages and timestamp. So the
+//!   paper's replay path, which answers by way of the driver (RESP), is not needed: arbiters answer the
+//!   requester as ever, and the driver only if the requester is gone.
+//! - **An old owner outside the group gives up its copy with its agreement**, so no second round is
+//!   needed to bring the number of replicas back.
+//! - **Followers apply in the order of dependencies**, not of slots (`follower.rs`). All of them: the
+//!   largest alone is not enough.
+//! - **Versions are hybrid timestamps**, above everything that their transaction has read or
+//!   overwritten. They are never used twice, so `WATCH` is exact.
+//! - **An answer waits for the commit** of its transaction, and of those before it. The paper leaves
+//!   open what a client may be told when.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod commit;
+mod directory;
+mod engine;
+mod follower;
+mod join;
+mod layout;
+mod message;
+mod meta;
+mod ownership;
+mod recovery;
+mod state;
+mod transactions;
+mod workspace;
+
+use core::convert::Infallible;
+
+use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table, mutant};
+use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
+
+pub use quorate_machine::Request;
+
+pub use commit::PIPELINE_SLOTS_MAX;
+pub use engine::{ID, Options};
+pub use layout::SHARDS;
+pub use message::{Entries, Entry, Item, Items, Message, Requester, Slots, Update};
+pub use meta::{DataState, Meta, OwnerState};
+pub use state::{Config, Zeus};
+
+use ownership::Agreement;
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
+    type Message<'a> = Message<'a>;
+    type Request<'a> = Request<X>;
+    type Outcome = Outcome<X::Reply>;
+    type Mail = Infallible;
+
+    const PROBES: &'static [&'static str] = &[
+        "zeus: a default owner claims a key",
+        "zeus: a driver is behind",
+        "zeus: a follower asks whether a transaction is committed",
+        "zeus: a former owner drops its copy",
+        "zeus: a key has no directory",
+        "zeus: a reader becomes an owner",
+        "zeus: a reader finds an expired value",
+        "zeus: a reader waits for a commit",
+        "zeus: a replica has joined",
+        "zeus: a request is made again",
+        "zeus: a request that has waited is served",
+        "zeus: a request lost to another",
+        "zeus: a round inherits the age of one that waits",
+        "zeus: a round is driven again",
+        "zeus: a round is settled without its requester",
+        "zeus: a round is superseded",
+        "zeus: a round that nobody waits for is resumed",
+        "zeus: a transaction finds a key on the way",
+        "zeus: a transaction has waited for too long",
+        "zeus: a transaction is replayed",
+        "zeus: a transaction is sent again",
+        "zeus: a transaction waits for its keys",
+        "zeus: a transaction waits for its origin",
+        "zeus: a transaction waits for what it depends on",
+        "zeus: all nodes have recovered",
+        "zeus: ownership acquired",
+        "zeus: the owner defers its answer",
+    ];
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        match event {
+            Event::Message { from, epoch, body } => {
+                self.on_message(now, from, epoch, body, effects)
+            }
+            Event::Request { tag, request: Request { origin, command } } => {
+                self.enqueue(now, tag, origin, command, effects);
+            }
+            Event::Mail { mail, .. } => match mail {},
+            Event::View(view) => self.on_view(now, view, effects),
+            Event::Durable(_) => {}
+            Event::Tick => self.on_tick(now, effects),
+        }
+        self.settle_changes(now, effects);
+    }
+
+    fn next_deadline(&self) -> Instant {
+        self.wake_at.min(self.op_timeouts.next_deadline())
+    }
+
+    fn check_invariants(&self) {
+        assert!(self.changed.is_empty(), "what has changed was seen to");
+        self.pipeline.check_invariants();
+        self.transactions.check_invariants();
+    }
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        epoch: Epoch,
+        message: Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let own = self.layout.epoch;
+        // A fact that was settled in an earlier epoch is one still; nobody tells it again.
+        let is_fact =
+            matches!(message, Message::Committed { .. }) && !mutant!("zeus_old_val_dropped");
+        if !self.layout.is_live() || (epoch != own && !is_fact) {
+            return effects.ignored("zeus: message of another epoch");
+        }
+        match message {
+            Message::Req { key, requester, resumes } => {
+                self.on_req(now, key, requester, resumes, effects);
+            }
+            Message::Inv { key, round, requester, previous } => {
+                self.on_inv(now, from, key, round, requester, previous, effects);
+            }
+            Message::Ack { key, round, requester, previous, version, clock, copy } => {
+                self.observe(clock.max(version.version));
+                let agreement = Agreement { key, round, requester, previous, version, copy };
+                if requester.member == self.layout.number {
+                    self.on_agreement(now, from, agreement, effects);
+                } else {
+                    self.on_agreement_of_orphan(now, from, key, round, effects);
+                }
+            }
+            Message::Val { key, round, owner } => self.on_val(now, key, round, owner, effects),
+            Message::Nack { key, sequence } => self.on_nack(now, key, sequence, effects),
+            Message::Update(update) => self.on_update(now, from, update, effects),
+            Message::Applied { coordinator, slot } if coordinator == self.layout.number => {
+                self.on_applied(from, slot, effects);
+            }
+            Message::Applied { coordinator, slot } => {
+                self.on_replay_applied(from, coordinator, slot, effects);
+            }
+            Message::Committed { coordinator, upto } => {
+                self.on_committed(now, coordinator, upto, effects);
+            }
+            Message::Recovered { clock, asks } => self.on_recovered(from, clock, asks, effects),
+            Message::CopyRead { request, cursor } => {
+                self.on_copy_read(from, request, cursor, effects);
+            }
+            Message::Copy { request, next, clock, entries } => {
+                self.on_copy(now, request, next, clock, entries, effects);
+            }
+        }
+    }
+
+    fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.time_out(now, effects);
+        if now.monotonic < self.wake_at || !self.layout.is_live() {
+            return;
+        }
+        self.wake_at = Instant::NEVER;
+        self.repeat_requests(now, effects);
+        self.repeat_rounds(now, effects);
+        self.repeat_slots(now, effects);
+        self.repeat_applied(now, effects);
+        self.repeat_recovery(now, effects);
+        self.repeat_copy(now, effects);
+        let requests = self.acquisitions.values().map(|open| open.again_at);
+        let streams = self.streams.values().map(|stream| stream.next_deadline());
+        let rest = [
+            self.next_round(),
+            self.pipeline.next_deadline(),
+            self.next_recovery(),
+            self.next_copy(),
+        ];
+        let next = requests.chain(streams).chain(rest).min();
+        self.wake_at = self.wake_at.min(next.unwrap_or(Instant::NEVER));
+    }
+
+    /// Begins a new life, without anything of the one before.
+    pub fn reset(&mut self, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        self.transactions.refuse_all(effects);
+        self.answer_unknown(effects);
+        self.table.reset();
+        self.life = incarnation;
+        self.layout = Default::default();
+        self.acquisitions.clear();
+        self.rounds.clear();
+        self.pipeline = Default::default();
+        self.streams.clear();
+        (self.recovery, self.joining) = (None, None);
+        self.op_timeouts.clear();
+        self.wake_at = Instant::NEVER;
+    }
+}
+
+// --- for checks ----------------------------------------------------------------------------------
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// The epoch of the view that it knows.
+    pub fn epoch(&self) -> Epoch {
+        self.layout.epoch
+    }
+
+    /// Its number in that view; 0 unless it is live.
+    pub fn number(&self) -> MemberNumber {
+        self.layout.number
+    }
+
+    /// The live members of a key's group.
+    pub fn group_of(&self, key: &[u8]) -> NodeSet {
+        self.layout.group(key)
+    }
+
+    /// The owner of a key, as its words say.
+    pub fn owner_by(&self, meta: &Meta, key: &[u8]) -> Option<NodeId> {
+        self.owner_of(meta, key)
+    }
+
+    /// Whether this node would let a transaction that writes use a key.
+    pub fn may_write(&self, meta: &Meta, key: &[u8]) -> bool {
+        self.rights().may_own(meta, key)
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_at_rest(&self) -> bool {
+        self.pending() == 0
+            && self.acquisitions.is_empty()
+            && self.rounds.is_empty()
+            && self.recovery.is_none()
+            && self.streams.values().all(|stream| stream.applied.is_empty())
+    }
+
+    /// Transactions that have not been answered.
+    pub fn pending(&self) -> usize {
+        self.transactions.len() + self.pipeline.len()
+    }
+}

@@ -1,0 +1,579 @@
+//! Peer messages and their layouts.
+//!
+//! ```text
+//! kind u8 | fields in the order of their declaration
+//! content: flags u8 | [kind u8 | value bytes | [expire at u64]]
+//! item:    key bytes | round timestamp | content
+//! entry:   key bytes | version timestamp | under way u8 | round timestamp | owner u32 | content
+//! ```
+//! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
+//! four bytes before them, lists a count of four bytes. The epoch is in the header of the frame
+//! ([`quorate_wire::Header`]).
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Content, ValueKind, is_collection};
+use quorate_types::{MemberNumber, Timestamp, UnixMillis, limits};
+use quorate_wire::{Malformed, Reader, Writer};
+
+/// Who wants a key, and since when.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Requester {
+    /// The member.
+    pub member: MemberNumber,
+    /// Which of its requests.
+    pub sequence: u64,
+    /// When the transaction that needs the key was first tried: an older one is not made to wait
+    /// for a younger one that waits itself.
+    pub stamp: Timestamp,
+}
+
+/// What a node says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message<'a> {
+    /// Requester → a directory node, which becomes the driver: I want this key.
+    Req {
+        /// The key.
+        key: &'a [u8],
+        /// Who wants it.
+        requester: Requester,
+        /// Whether it only wants a round to go on that is under way for it, under this request.
+        resumes: bool,
+    },
+    /// Driver → arbiters: may the key move in this round?
+    Inv {
+        /// The key.
+        key: &'a [u8],
+        /// The round. Of two, the larger one wins.
+        round: Timestamp,
+        /// Whom the key moves to.
+        requester: Requester,
+        /// Whom it was moved to before.
+        previous: MemberNumber,
+    },
+    /// Arbiter → requester, or → driver if the requester is gone: it may.
+    Ack {
+        /// The key.
+        key: &'a [u8],
+        /// The round.
+        round: Timestamp,
+        /// Whom the key moves to.
+        requester: Requester,
+        /// As in the question.
+        previous: MemberNumber,
+        /// The version that the arbiter holds.
+        version: Timestamp,
+        /// The arbiter's hybrid clock: above all that its transactions on the key have written.
+        clock: u64,
+        /// From the owner to a requester that has no copy: what the key holds.
+        copy: Option<Option<Content<'a>>>,
+    },
+    /// Requester → arbiters, after it has taken the key; and any node → one that is behind: the round
+    /// is settled.
+    Val {
+        /// The key.
+        key: &'a [u8],
+        /// The round.
+        round: Timestamp,
+        /// The owner.
+        owner: MemberNumber,
+    },
+    /// Driver → requester: another round was first. Ask again.
+    Nack {
+        /// The key.
+        key: &'a [u8],
+        /// The request.
+        sequence: u64,
+    },
+    /// Coordinator, or a node that replays for a dead one → followers: apply this transaction (R-INV).
+    Update(Update<'a>),
+    /// Follower → coordinator or replayer: applied (R-ACK).
+    Applied {
+        /// The coordinator.
+        coordinator: MemberNumber,
+        /// The transaction's slot in its pipeline.
+        slot: u64,
+    },
+    /// Coordinator → followers: every slot up to here is applied by all (R-VAL).
+    Committed {
+        /// The coordinator.
+        coordinator: MemberNumber,
+        /// The slot.
+        upto: u64,
+    },
+    /// Node → all others: what this node had to finish of earlier epochs is finished.
+    Recovered {
+        /// Its hybrid clock.
+        clock: u64,
+        /// Whether it asks the receiver for the same.
+        asks: bool,
+    },
+    /// Joining replica → active member of its groups: what do you have for me?
+    CopyRead {
+        /// Comes back in the answer.
+        request: u64,
+        /// Where to go on, in the donor's own numbers; 0 begins.
+        cursor: u64,
+    },
+    /// Its answer.
+    Copy {
+        /// As in the request.
+        request: u64,
+        /// Where to go on; 0 at the end.
+        next: u64,
+        /// The donor's hybrid clock.
+        clock: u64,
+        /// Records, and entries of the directory.
+        entries: Entries<'a>,
+    },
+}
+
+/// A committed transaction of a coordinator's pipeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Update<'a> {
+    /// The coordinator.
+    pub coordinator: MemberNumber,
+    /// The slot in its pipeline, counted from 1 without gaps.
+    pub slot: u64,
+    /// Every slot up to here is applied by all followers.
+    pub committed: u64,
+    /// The version of what it wrote.
+    pub version: Timestamp,
+    /// The slots that had not been committed and wrote what it read or overwrote.
+    pub depends_on: Slots<'a>,
+    /// What it wrote.
+    pub items: Items<'a>,
+}
+
+/// A list of slots, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots<'a>(&'a [u8]);
+
+/// What a transaction wrote, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Items<'a>(&'a [u8]);
+
+/// What a donor sends, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entries<'a>(&'a [u8]);
+
+/// One key that a transaction wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Item<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The round in which its owner, the coordinator, has got it.
+    pub round: Timestamp,
+    /// What it holds from then on.
+    pub content: Option<Content<'a>>,
+}
+
+/// One key that a donor has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version of the value.
+    pub version: Timestamp,
+    /// Whether a transaction that writes it is under way, of which the copy is a follower: the value
+    /// is left out, and comes with that transaction.
+    pub is_under_way: bool,
+    /// The round that moved it last; zero if it never was, or is about to be moved.
+    pub round: Timestamp,
+    /// Whom it was moved to.
+    pub owner: MemberNumber,
+    /// What it holds.
+    pub content: Option<Content<'a>>,
+}
+
+const VALUE: u8 = 1;
+const EXPIRY: u8 = 2;
+
+/// Bytes of an item besides key and value, at most.
+pub(crate) const ITEM_BYTES: usize = 40;
+
+fn write_content(writer: &mut Writer<'_>, content: Option<Content<'_>>) {
+    let Some(Content { bytes, kind, expire_at }) = content else { return writer.u8(0) };
+    writer.u8(VALUE | if expire_at.is_some() { EXPIRY } else { 0 });
+    writer.u8(kind as u8);
+    writer.bytes(bytes);
+    if let Some(at) = expire_at {
+        writer.u64(at.0);
+    }
+}
+
+fn read_content<'a>(reader: &mut Reader<'a>) -> Result<Option<Content<'a>>, Malformed> {
+    let flags = reader.u8()?;
+    if flags == 0 {
+        return Ok(None);
+    }
+    if flags & VALUE == 0 || flags & !(VALUE | EXPIRY) != 0 {
+        return Err(Malformed("unknown flags of a value"));
+    }
+    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
+    let bytes = reader.bytes()?;
+    let longest =
+        if is_collection(kind) { limits::COLLECTION_BYTES_MAX } else { limits::VALUE_BYTES_MAX };
+    if bytes.len() > longest {
+        return Err(Malformed("a value beyond its limit"));
+    }
+    let expires = flags & EXPIRY != 0;
+    let expire_at = if expires { Some(UnixMillis(reader.u64()?)) } else { None };
+    Ok(Some(Content { bytes, kind, expire_at }))
+}
+
+fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    let key = reader.bytes()?;
+    if key.len() > limits::KEY_BYTES_MAX {
+        return Err(Malformed("a key beyond its limit"));
+    }
+    Ok(key)
+}
+
+fn read_member(reader: &mut Reader<'_>) -> Result<MemberNumber, Malformed> {
+    let number = reader.u32()?;
+    if number > limits::MEMBER_NUMBER_MAX {
+        return Err(Malformed("a member number beyond its limit"));
+    }
+    Ok(MemberNumber(number))
+}
+
+fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed("neither true nor false")),
+    }
+}
+
+/// Reads a counted list to find its end, and gives its bytes.
+fn read_list<'a, T>(
+    reader: &mut Reader<'a>,
+    most: usize,
+    mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> Result<&'a [u8], Malformed> {
+    let whole = reader.0;
+    let count = reader.u32()? as usize;
+    if count > most {
+        return Err(Malformed("a list beyond its limit"));
+    }
+    for _ in 0..count {
+        item(reader)?;
+    }
+    Ok(&whole[..whole.len() - reader.0.len()])
+}
+
+/// The elements of a list that was checked.
+fn elements<'a, T>(
+    bytes: &'a [u8],
+    mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
+) -> impl ExactSizeIterator<Item = T> {
+    let mut reader = Reader(bytes);
+    let count = reader.u32().expect("a list was checked");
+    (0..count).map(move |_| item(&mut reader).expect("a list was checked"))
+}
+
+impl Requester {
+    fn encode(self, writer: &mut Writer<'_>) {
+        writer.u32(self.member.0);
+        writer.u64(self.sequence);
+        writer.timestamp(self.stamp);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let member = read_member(reader)?;
+        Ok(Self { member, sequence: reader.u64()?, stamp: reader.timestamp()? })
+    }
+}
+
+impl<'a> Slots<'a> {
+    /// A list in bytes of its own.
+    pub fn write(slots: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer(&mut bytes);
+        writer.u32(u32::try_from(slots.len()).expect("limits bound the keys of a transaction"));
+        slots.iter().for_each(|slot| writer.u64(*slot));
+        bytes
+    }
+
+    /// A list from its bytes.
+    ///
+    /// # Errors
+    /// If they are damaged.
+    pub fn check(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let slots = Self::read(&mut reader)?;
+        reader.end().map(|()| slots)
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        read_list(reader, limits::TXN_KEYS_MAX, Reader::u64).map(Self)
+    }
+
+    /// The slots.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
+        elements(self.0, Reader::u64)
+    }
+}
+
+impl<'a> Items<'a> {
+    /// A list in bytes of its own.
+    pub fn write<'b>(items: impl ExactSizeIterator<Item = Item<'b>>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer(&mut bytes);
+        writer.u32(u32::try_from(items.len()).expect("limits bound the keys of a transaction"));
+        for Item { key, round, content } in items {
+            writer.bytes(key);
+            writer.timestamp(round);
+            write_content(&mut writer, content);
+        }
+        bytes
+    }
+
+    /// A list from its bytes.
+    ///
+    /// # Errors
+    /// If they are damaged.
+    pub fn check(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let items = Self::read(&mut reader)?;
+        reader.end().map(|()| items)
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        read_list(reader, limits::TXN_KEYS_MAX, read_item).map(Self)
+    }
+
+    /// The items.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Item<'a>> {
+        elements(self.0, read_item)
+    }
+
+    /// The same in bytes.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+    let key = read_key(reader)?;
+    Ok(Item { key, round: reader.timestamp()?, content: read_content(reader)? })
+}
+
+impl<'a> Entries<'a> {
+    /// Appends an entry to a list that [`Entries::begin`] began.
+    pub(crate) fn push(bytes: &mut Vec<u8>, entry: &Entry<'_>) {
+        let count: [u8; 4] = bytes[..4].try_into().expect("a list begins with its count");
+        let count = u32::from_le_bytes(count) + 1;
+        bytes[..4].copy_from_slice(&count.to_le_bytes());
+        let mut writer = Writer(bytes);
+        writer.bytes(entry.key);
+        writer.timestamp(entry.version);
+        writer.u8(u8::from(entry.is_under_way));
+        writer.timestamp(entry.round);
+        writer.u32(entry.owner.0);
+        write_content(&mut writer, entry.content);
+    }
+
+    /// An empty list.
+    pub(crate) fn begin() -> Vec<u8> {
+        [0; 4].into()
+    }
+
+    /// A list from its bytes.
+    ///
+    /// # Errors
+    /// If they are damaged.
+    pub fn check(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let entries = Self::read(&mut reader)?;
+        reader.end().map(|()| entries)
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        read_list(reader, limits::MESSAGE_BYTES_MAX, read_entry).map(Self)
+    }
+
+    /// The entries.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Entry<'a>> {
+        elements(self.0, read_entry)
+    }
+}
+
+fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
+    let key = read_key(reader)?;
+    let (version, is_under_way) = (reader.timestamp()?, read_flag(reader)?);
+    let (round, owner) = (reader.timestamp()?, read_member(reader)?);
+    Ok(Entry { key, version, is_under_way, round, owner, content: read_content(reader)? })
+}
+
+const REQ: u8 = 1;
+const INV: u8 = 2;
+const ACK: u8 = 3;
+const VAL: u8 = 4;
+const NACK: u8 = 5;
+const UPDATE: u8 = 6;
+const APPLIED: u8 = 7;
+const COMMITTED: u8 = 8;
+const RECOVERED: u8 = 9;
+const COPY_READ: u8 = 10;
+const COPY: u8 = 11;
+
+impl<'a> Message<'a> {
+    /// Appends the message.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        match *self {
+            Self::Req { key, requester, resumes } => {
+                writer.u8(REQ);
+                writer.bytes(key);
+                requester.encode(writer);
+                writer.u8(u8::from(resumes));
+            }
+            Self::Inv { key, round, requester, previous } => {
+                writer.u8(INV);
+                writer.bytes(key);
+                writer.timestamp(round);
+                requester.encode(writer);
+                writer.u32(previous.0);
+            }
+            Self::Ack { key, round, requester, previous, version, clock, copy } => {
+                writer.u8(ACK);
+                writer.bytes(key);
+                writer.timestamp(round);
+                requester.encode(writer);
+                writer.u32(previous.0);
+                writer.timestamp(version);
+                writer.u64(clock);
+                writer.u8(u8::from(copy.is_some()));
+                if let Some(content) = copy {
+                    write_content(writer, content);
+                }
+            }
+            Self::Val { key, round, owner } => {
+                writer.u8(VAL);
+                writer.bytes(key);
+                writer.timestamp(round);
+                writer.u32(owner.0);
+            }
+            Self::Nack { key, sequence } => {
+                writer.u8(NACK);
+                writer.bytes(key);
+                writer.u64(sequence);
+            }
+            Self::Update(update) => {
+                writer.u8(UPDATE);
+                writer.u32(update.coordinator.0);
+                writer.u64(update.slot);
+                writer.u64(update.committed);
+                writer.timestamp(update.version);
+                writer.rest(update.depends_on.0);
+                writer.rest(update.items.0);
+            }
+            Self::Applied { coordinator, slot } => {
+                writer.u8(APPLIED);
+                writer.u32(coordinator.0);
+                writer.u64(slot);
+            }
+            Self::Committed { coordinator, upto } => {
+                writer.u8(COMMITTED);
+                writer.u32(coordinator.0);
+                writer.u64(upto);
+            }
+            Self::Recovered { clock, asks } => {
+                writer.u8(RECOVERED);
+                writer.u64(clock);
+                writer.u8(u8::from(asks));
+            }
+            Self::CopyRead { request, cursor } => {
+                writer.u8(COPY_READ);
+                writer.u64(request);
+                writer.u64(cursor);
+            }
+            Self::Copy { request, next, clock, entries } => {
+                writer.u8(COPY);
+                writer.u64(request);
+                writer.u64(next);
+                writer.u64(clock);
+                writer.rest(entries.0);
+            }
+        }
+    }
+
+    /// Reads what [`Message::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are no message of this version.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let kind = reader.u8()?;
+        let message = match kind {
+            REQ => Self::Req {
+                key: read_key(&mut reader)?,
+                requester: Requester::decode(&mut reader)?,
+                resumes: read_flag(&mut reader)?,
+            },
+            INV => Self::Inv {
+                key: read_key(&mut reader)?,
+                round: reader.timestamp()?,
+                requester: Requester::decode(&mut reader)?,
+                previous: read_member(&mut reader)?,
+            },
+            ACK => Self::Ack {
+                key: read_key(&mut reader)?,
+                round: reader.timestamp()?,
+                requester: Requester::decode(&mut reader)?,
+                previous: read_member(&mut reader)?,
+                version: reader.timestamp()?,
+                clock: reader.u64()?,
+                copy: match read_flag(&mut reader)? {
+                    true => Some(read_content(&mut reader)?),
+                    false => None,
+                },
+            },
+            VAL => Self::Val {
+                key: read_key(&mut reader)?,
+                round: reader.timestamp()?,
+                owner: read_member(&mut reader)?,
+            },
+            NACK => Self::Nack { key: read_key(&mut reader)?, sequence: reader.u64()? },
+            UPDATE => Self::Update(Update::read(&mut reader)?),
+            APPLIED => {
+                Self::Applied { coordinator: read_member(&mut reader)?, slot: reader.u64()? }
+            }
+            COMMITTED => {
+                Self::Committed { coordinator: read_member(&mut reader)?, upto: reader.u64()? }
+            }
+            RECOVERED => Self::Recovered { clock: reader.u64()?, asks: read_flag(&mut reader)? },
+            COPY_READ => Self::CopyRead { request: reader.u64()?, cursor: reader.u64()? },
+            COPY => Self::Copy {
+                request: reader.u64()?,
+                next: reader.u64()?,
+                clock: reader.u64()?,
+                entries: Entries::read(&mut reader)?,
+            },
+            _ => return Err(Malformed("unknown kind of message")),
+        };
+        reader.end()?;
+        Ok(message)
+    }
+}
+
+impl<'a> Update<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let update = Self {
+            coordinator: read_member(reader)?,
+            slot: reader.u64()?,
+            committed: reader.u64()?,
+            version: reader.timestamp()?,
+            depends_on: Slots::read(reader)?,
+            items: Items::read(reader)?,
+        };
+        if update.committed >= update.slot {
+            return Err(Malformed("an update that all have applied"));
+        }
+        if update.depends_on.iter().any(|slot| slot >= update.slot) {
+            return Err(Malformed("an update that depends on a later one"));
+        }
+        Ok(update)
+    }
+}

@@ -1,0 +1,119 @@
+//! The words of a record: two of its data, two of its ownership.
+
+use quorate_engine::Readable;
+use quorate_types::{MemberNumber, Timestamp};
+
+/// Whether the value may be read (the paper's `t_state`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DataState {
+    /// It is committed: every replica has it.
+    #[default]
+    Valid,
+    /// A replica has applied it, and does not know whether all have.
+    Invalid,
+    /// The owner has committed it here, and not all replicas have it yet.
+    Write,
+}
+
+/// Whether the owner is settled (the paper's `o_state`). A node that requests ownership knows that
+/// beside the table: it may have no record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OwnerState {
+    /// It is.
+    #[default]
+    Valid,
+    /// A round of another driver is about to move it.
+    Invalid,
+    /// This node drives the round.
+    Drive,
+}
+
+/// What is kept in each record beside its value. A key without a record has the default.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Meta {
+    /// The version of the value, or of the delete that left a tombstone (`t_version`).
+    pub version: Timestamp,
+    /// Whether the value may be read.
+    pub data: DataState,
+    /// The round that moved the key last, or is about to (`o_ts`).
+    pub round: Timestamp,
+    /// Whether that round is settled.
+    pub state: OwnerState,
+    /// The member that it was moved to last, live or not; 0 if it never was.
+    pub owner: MemberNumber,
+}
+
+impl quorate_machine::Meta for Meta {
+    type LockedState = ();
+
+    const WORDS: usize = 4;
+
+    fn pack(self, words: &mut [u64]) {
+        let [version, writer] = self.version.to_words();
+        let [round, driver] = self.round.to_words();
+        let states = (self.data as u64) << 32 | (self.state as u64) << 34;
+        words.copy_from_slice(&[
+            version,
+            writer | states,
+            round,
+            driver | u64::from(self.owner.0) << 32,
+        ]);
+    }
+
+    fn unpack(words: &[u64]) -> Self {
+        let data = match words[1] >> 32 & 3 {
+            0 => DataState::Valid,
+            1 => DataState::Invalid,
+            _ => DataState::Write,
+        };
+        let state = match words[1] >> 34 & 3 {
+            0 => OwnerState::Valid,
+            1 => OwnerState::Invalid,
+            _ => OwnerState::Drive,
+        };
+        Self {
+            version: Timestamp::from_words([words[0], words[1]]),
+            data,
+            round: Timestamp::from_words([words[2], words[3]]),
+            state,
+            owner: MemberNumber((words[3] >> 32) as u32),
+        }
+    }
+}
+
+impl Readable for Meta {
+    fn is_readable(&self) -> bool {
+        self.data == DataState::Valid
+    }
+
+    fn version(&self) -> Timestamp {
+        self.version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_machine::Meta as _;
+    use quorate_types::{WriterId, limits};
+
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        for data in [DataState::Valid, DataState::Invalid, DataState::Write] {
+            for state in [OwnerState::Valid, OwnerState::Invalid, OwnerState::Drive] {
+                let meta = Meta {
+                    version: Timestamp::new(u64::MAX - 1, WriterId(u32::MAX)),
+                    data,
+                    round: Timestamp::new(7, WriterId(0x8000_0001)),
+                    state,
+                    owner: MemberNumber(limits::MEMBER_NUMBER_MAX),
+                };
+                let mut words = [u64::MAX; Meta::WORDS];
+                meta.pack(&mut words);
+                assert_eq!(Meta::unpack(&words), meta);
+            }
+        }
+        assert_eq!(Meta::unpack(&[0; 4]), Meta::default());
+    }
+}

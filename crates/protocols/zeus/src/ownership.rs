@@ -1,0 +1,281 @@
+//! The requester: how a node gets a key.
+//!
+//! It asks a directory node, and takes the key once every arbiter of one round has agreed. Before it
+//! tells them: so a settled entry never names an owner that does not know it, and what the new owner
+//! sends finds its replicas. A request is never taken back. If its transaction is gone when the key
+//! comes, the key stays here until somebody else asks for it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Content, Effects, Record as _, Table, ValueKind, mutant};
+use quorate_types::{Duration, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, UnixMillis};
+
+use crate::message::{Message, Requester};
+use crate::meta::{DataState, Meta, OwnerState};
+use crate::state::{Key, Zeus};
+
+/// The shortest time after which a request is made again that lost to another one.
+const AGAIN_MIN: Duration = Duration::from_micros(200);
+/// How often that time doubles at most.
+const DOUBLINGS_MAX: u32 = 5;
+
+/// A key that this node wants to own.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Acquisition {
+    pub(crate) requester: Requester,
+    /// How often the request was made.
+    tries: u32,
+    pub(crate) again_at: Instant,
+    /// Whether a transaction has asked for it. Otherwise arbiters seem to have agreed to what nobody here
+    /// waits for.
+    is_wanted: bool,
+    tally: Option<Tally>,
+}
+
+/// The arbiters of one round, in one epoch, that have agreed.
+#[derive(Clone, Hash, Debug)]
+struct Tally {
+    round: Timestamp,
+    previous: MemberNumber,
+    agreed: NodeSet,
+    /// The version that the owner holds, once it has agreed.
+    version: Option<Timestamp>,
+    /// What the owner has sent.
+    copy: Option<Option<Value>>,
+}
+
+/// A value on its way.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Value {
+    bytes: Box<[u8]>,
+    kind: ValueKind,
+    expire_at: Option<UnixMillis>,
+}
+
+impl Value {
+    pub(crate) fn of(content: Content<'_>) -> Self {
+        let Content { bytes, kind, expire_at } = content;
+        Self { bytes: bytes.into(), kind, expire_at }
+    }
+
+    pub(crate) fn content(&self) -> Content<'_> {
+        Content { bytes: &self.bytes, kind: self.kind, expire_at: self.expire_at }
+    }
+}
+
+/// An arbiter's agreement.
+#[derive(Clone, Copy)]
+pub(crate) struct Agreement<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) round: Timestamp,
+    pub(crate) requester: Requester,
+    pub(crate) previous: MemberNumber,
+    pub(crate) version: Timestamp,
+    pub(crate) copy: Option<Option<Content<'a>>>,
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// Asks for a key that this node does not own, unless it has asked already.
+    pub(crate) fn acquire(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        stamp: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.acquisitions.get(key).is_some_and(|open| open.is_wanted) {
+            return;
+        }
+        self.open(now, key, stamp, true, effects);
+    }
+
+    fn open(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        stamp: Timestamp,
+        is_wanted: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.requests += 1;
+        let (member, sequence, again_at) = (self.layout.number, self.requests, now.monotonic);
+        let requester = Requester { member, sequence, stamp };
+        let acquisition = Acquisition { requester, tries: 0, again_at, is_wanted, tally: None };
+        self.acquisitions.insert(key.into(), acquisition);
+        self.request(now, key, effects);
+    }
+
+    /// Makes a request, for the first time or again, to each directory node in turn.
+    pub(crate) fn request(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let meta = self.meta(key);
+        if meta.state == OwnerState::Valid && self.owner_of(&meta, key) == Some(self.layout.node) {
+            // The last owner is gone, and this node is the default one.
+            self.acquisitions.remove(key);
+            self.changed.insert(key.into());
+            return;
+        }
+        let again_at = self.repeat_at(now);
+        let Some(acquisition) = self.acquisitions.get_mut(key) else { return };
+        acquisition.again_at = again_at;
+        let (requester, resumes) = (acquisition.requester, !acquisition.is_wanted);
+        let directory = self.layout.directory(key).count();
+        let own = self.layout.directory(key).position(|node| node == self.layout.node);
+        let turn = acquisition.tries as usize % directory.max(1);
+        acquisition.tries += 1;
+        let driver = self.layout.directory(key).nth(own.unwrap_or(turn));
+        match driver {
+            None => effects.probe("zeus: a key has no directory"),
+            Some(node) if node == self.layout.node => {
+                self.on_req(now, key, requester, resumes, effects);
+            }
+            Some(node) => effects.send(node, &Message::Req { key, requester, resumes }),
+        }
+    }
+
+    /// Another request was first: this one is made again later.
+    pub(crate) fn on_nack(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        sequence: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let open = self.acquisitions.get_mut(key);
+        let Some(acquisition) = open.filter(|open| open.requester.sequence == sequence) else {
+            return effects.ignored("zeus: NACK of no request");
+        };
+        effects.probe("zeus: a request lost to another");
+        let most = AGAIN_MIN * (2 << acquisition.tries.min(DOUBLINGS_MAX));
+        let again_at = now.monotonic + AGAIN_MIN + self.rng.span_below(most);
+        acquisition.again_at = again_at;
+        self.wake_at = self.wake_at.min(again_at);
+    }
+
+    /// An arbiter agrees to a round for this node.
+    pub(crate) fn on_agreement(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        agreement: Agreement<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Agreement { key, round, requester, previous, version, copy } = agreement;
+        let meta = self.meta(key);
+        if round <= meta.round && meta.state == OwnerState::Valid {
+            // It has taken the key, and the arbiter has not heard of it.
+            if round == meta.round && meta.owner == self.layout.number && from != self.layout.node {
+                effects.send(from, &Message::Val { key, round, owner: meta.owner });
+            }
+            return effects.ignored("zeus: ACK of a settled round");
+        }
+        let sequence = self.acquisitions.get(key).map(|open| open.requester.sequence);
+        if sequence != Some(requester.sequence) && !mutant!("zeus_stale_grant_honoured") {
+            // Maybe an old answer to a request that was granted, and the key has moved on; maybe a
+            // request that was repeated on its way, and served twice: then the arbiters wait for this
+            // node. Answers to a new request will tell.
+            if sequence.is_none() && !mutant!("zeus_late_grant_ignored") {
+                effects.probe("zeus: a round that nobody waits for is resumed");
+                self.open(now, key, requester.stamp, false, effects);
+            }
+            return effects.ignored("zeus: ACK of no request");
+        }
+        if sequence.is_none() {
+            self.open(now, key, requester.stamp, false, effects);
+        }
+        let owner = self.layout.owner(previous, key);
+        let acquisition = self.acquisitions.get_mut(key).expect("it is open");
+        let newer = |tally: &Tally| tally.round < round && !mutant!("zeus_acks_mixed");
+        if acquisition.tally.as_ref().is_none_or(newer) {
+            let (agreed, version, copy) = (NodeSet::EMPTY, None, None);
+            acquisition.tally = Some(Tally { round, previous, agreed, version, copy });
+        }
+        let tally = acquisition.tally.as_mut().expect("it was just begun");
+        if tally.round > round && !mutant!("zeus_acks_mixed") {
+            return effects.ignored("zeus: ACK of a superseded round");
+        }
+        tally.agreed.insert(from);
+        if owner == Some(from) {
+            tally.version = Some(version);
+            tally.copy = copy.map(|content| content.map(Value::of));
+        }
+        let arbiters = self.layout.arbiters(previous, key);
+        if arbiters.is_subset(tally.agreed) {
+            let tally = tally.clone();
+            self.take(now, key, tally, effects);
+        }
+    }
+
+    /// Takes a key: every arbiter of the round has agreed.
+    fn take(&mut self, now: Now, key: &[u8], tally: Tally, effects: &mut impl Effects<Self>) {
+        let Tally { round, previous, version, copy, .. } = tally;
+        let version = version.expect("the owner is an arbiter");
+        let mut record = self.table.lock_key(key, 0);
+        let meta = record.meta();
+        assert!(meta.round <= round, "a round is complete that an arbiter has left for another");
+        if let Some(content) = copy
+            && (meta.version < version || mutant!("zeus_grant_overwrites"))
+        {
+            match &content {
+                Some(value) => record.set_content(value.content()),
+                None => record.clear(),
+            }
+        } else if !mutant!("zeus_promotes_old_copy") {
+            // The owner agreed when all replicas had applied what it wrote.
+            assert!(meta.version >= version, "a replica lacks what is committed");
+        }
+        record.set_meta(Meta {
+            version: version.max(meta.version),
+            data: DataState::Valid,
+            round,
+            state: OwnerState::Valid,
+            owner: self.layout.number,
+        });
+        drop(record);
+        self.counters.acquired += 1;
+        effects.probe("zeus: ownership acquired");
+        self.acquisitions.remove(key);
+        let next = self.rounds.remove(key).and_then(|round| round.next);
+        self.changed.insert(key.into());
+        let others = self.layout.arbiters(previous, key).without(self.layout.node);
+        let owner = self.layout.number;
+        effects.broadcast(others, &Message::Val { key, round, owner });
+        self.next.extend(next.map(|next| (key.into(), next)));
+        if mutant!("zeus_steal_before_use") {
+            self.changed.remove(key);
+            self.serve_next(now, key, effects);
+        }
+    }
+
+    /// Makes the requests again that are due; when the next one is.
+    pub(crate) fn repeat_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let is_due = |(_, open): &(&Key, &Acquisition)| open.again_at <= now.monotonic;
+        let due = self.acquisitions.iter().filter(is_due);
+        let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            if self.acquisitions[&key].is_wanted {
+                effects.probe("zeus: a request is made again");
+                self.request(now, &key, effects);
+            } else {
+                self.acquisitions.remove(&key);
+            }
+        }
+    }
+
+    /// No agreement of an earlier epoch counts in this one: its arbiters may be others.
+    pub(crate) fn forget_agreements(&mut self) {
+        if mutant!("zeus_acks_of_earlier_epochs") {
+            return;
+        }
+        self.acquisitions.retain(|_, open| open.is_wanted);
+        self.acquisitions.values_mut().for_each(|open| open.tally = None);
+    }
+
+    /// Makes every request again: its driver may be gone.
+    pub(crate) fn renew_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let keys: Vec<Key> = self.acquisitions.keys().cloned().collect();
+        for key in keys {
+            self.request(now, &key, effects);
+        }
+    }
+}

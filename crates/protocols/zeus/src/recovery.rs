@@ -1,0 +1,236 @@
+//! A new view: everything that is under way goes on among its members.
+//!
+//! Each node sends what it has under way again, also for coordinators that are gone if it has applied
+//! it. What no live node has applied was committed nowhere, and is gone. When all that a node had
+//! under way at the beginning of the epoch is applied by all followers, it has *recovered*. When all
+//! live nodes have, keys without a live owner belong to their default one, which has everything then.
+//! Keys whose owners live don't stop.
+//!
+//! A replayed transaction may be read only after that, too: one that went before it and read what it
+//! has overwritten may still be on its way to a reader.
+
+use alloc::vec::Vec;
+use core::mem;
+
+use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
+use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
+
+use crate::follower::Replay;
+use crate::join::Joining;
+use crate::message::{Items, Message, Slots, Update};
+use crate::meta::Meta;
+use crate::state::Zeus;
+
+/// What has to be finished of earlier epochs.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Recovery {
+    /// The last slot of this node's pipeline that was under way.
+    own: u64,
+    /// Whether this node has recovered.
+    is_told: bool,
+    /// The nodes that have.
+    heard: NodeSet,
+    again_at: Instant,
+}
+
+impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+    /// A newer view is in force.
+    pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
+        if view.epoch <= self.layout.epoch {
+            return effects.ignored("zeus: old view");
+        }
+        let was_shadow = self.joining.is_some();
+        self.layout = self.layout_of(view).into();
+        if !self.layout.is_active() {
+            self.transactions.refuse_all(effects);
+        }
+        if !self.layout.is_live() {
+            self.answer_unknown(effects);
+            self.wake_at = Instant::NEVER;
+            return;
+        }
+        if was_shadow && self.layout.is_active() {
+            effects.probe("zeus: a replica has joined");
+        }
+        self.joining = (!self.layout.is_active()).then(Joining::default);
+        let again_at = self.repeat_at(now);
+        let own = self.pipeline.last();
+        self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, again_at });
+        self.forget_agreements();
+        self.begin_replays();
+        self.renew_slots(now, effects);
+        self.renew_rounds(now, effects);
+        self.renew_requests(now, effects);
+        self.changed.extend(self.transactions.waited_for());
+        self.ask_donor(now, effects);
+    }
+
+    /// What is under way may have happened.
+    pub(crate) fn answer_unknown(&mut self, effects: &mut impl Effects<Self>) {
+        for answer in self.pipeline.take_answers() {
+            effects.complete(answer.tag, Outcome::Unknown);
+        }
+    }
+
+    fn begin_replays(&mut self) {
+        let layout = self.layout.clone();
+        let gone = self.streams.iter_mut().filter(|(from, _)| layout.node_of(**from).is_none());
+        for (_, stream) in gone {
+            stream.forget_held();
+            for applied in stream.applied.values_mut() {
+                let items = Items::check(&applied.items).expect("it was checked");
+                let groups = items.iter().map(|item| layout.group(item.key));
+                let followers = groups.fold(NodeSet::EMPTY, NodeSet::union).without(layout.node);
+                applied.replay = Some(Replay { followers, ..Replay::default() });
+            }
+        }
+    }
+
+    /// The coordinators that are gone.
+    fn gone(&self) -> Vec<MemberNumber> {
+        let members = self.streams.keys().copied();
+        members.filter(|member| self.layout.node_of(*member).is_none()).collect()
+    }
+
+    /// Sends the replays whose turn it is: all that they depend on is applied everywhere. Otherwise a
+    /// node could be left with a transaction and without what it has read.
+    fn send_replays(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        for coordinator in self.gone() {
+            while let Some(slot) = self.streams[&coordinator].next_replay() {
+                let again_at = self.repeat_at(now);
+                let stream = self.streams.get_mut(&coordinator).expect("it was found");
+                let applied = stream.applied.get_mut(&slot).expect("it was found");
+                applied.again_at = again_at;
+                let replay = applied.replay.as_mut().expect("it was found");
+                replay.is_sent = true;
+                let followers = replay.followers;
+                effects.probe("zeus: a transaction is replayed");
+                self.counters.replayed += 1;
+                self.send_replay(coordinator, slot, followers, effects);
+            }
+        }
+    }
+
+    fn send_replay(
+        &self,
+        coordinator: MemberNumber,
+        slot: u64,
+        to: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let stream = &self.streams[&coordinator];
+        let applied = &stream.applied[&slot];
+        let items = Items::check(&applied.items).expect("it was checked");
+        let none = Slots::write(&[]);
+        let depends_on = Slots::check(&none).expect("just written");
+        let (committed, version) = (stream.committed, applied.version);
+        let update = Update { coordinator, slot, committed, version, depends_on, items };
+        effects.broadcast(to, &Message::Update(update));
+    }
+
+    /// A follower has applied what this node replays.
+    pub(crate) fn on_replay_applied(
+        &mut self,
+        from: NodeId,
+        coordinator: MemberNumber,
+        slot: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let stream = self.streams.get_mut(&coordinator);
+        let applied = stream.and_then(|stream| stream.applied.get_mut(&slot));
+        let Some(replay) = applied.and_then(|applied| applied.replay.as_mut()) else {
+            return effects.ignored("zeus: R-ACK of no replay");
+        };
+        replay.applied.insert(from);
+        if mutant!("zeus_replay_validated_early") && replay.is_done() {
+            let applied = self.streams[&coordinator].applied[&slot].clone();
+            self.validate(&applied);
+        }
+    }
+
+    /// Whether this node, and then whether every node, has recovered.
+    pub(crate) fn check_recovered(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.recovery.is_some() {
+            self.send_replays(now, effects);
+        }
+        let Some(recovery) = &self.recovery else { return };
+        let replays = self.gone().into_iter().all(|from| self.streams[&from].is_replayed());
+        if !recovery.is_told && (self.pipeline.committed < recovery.own || !replays) {
+            return;
+        }
+        let (node, live) = (self.layout.node, self.layout.live);
+        let recovery = self.recovery.as_mut().expect("it is under way");
+        if !mem::replace(&mut recovery.is_told, true) {
+            recovery.heard.insert(node);
+            let clock = self.clock;
+            effects.broadcast(live.without(node), &Message::Recovered { clock, asks: false });
+        }
+        if !live.is_subset(recovery.heard) && !mutant!("zeus_barrier_of_one") {
+            return;
+        }
+        effects.probe("zeus: all nodes have recovered");
+        self.recovery = None;
+        for coordinator in self.gone() {
+            let stream = self.streams.remove(&coordinator).expect("it was found");
+            stream.applied.values().for_each(|applied| self.validate(applied));
+        }
+        self.changed.extend(self.transactions.waited_for());
+        self.changed.extend(self.rounds.keys().cloned());
+    }
+
+    pub(crate) fn on_recovered(
+        &mut self,
+        from: NodeId,
+        clock: u64,
+        asks: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.observe(clock);
+        let is_told = self.recovery.as_ref().is_none_or(|recovery| recovery.is_told);
+        if let Some(recovery) = &mut self.recovery {
+            recovery.heard.insert(from);
+        }
+        if asks && is_told {
+            effects.send(from, &Message::Recovered { clock: self.clock, asks: false });
+        }
+    }
+
+    /// Sends again what is due of a recovery.
+    pub(crate) fn repeat_recovery(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let again_at = now.monotonic + self.config.message_loss_timeout;
+        if recovery.again_at <= now.monotonic {
+            recovery.again_at = again_at;
+            let missing = self.layout.live.difference(recovery.heard).without(self.layout.node);
+            if recovery.is_told {
+                let clock = self.clock;
+                effects.broadcast(missing, &Message::Recovered { clock, asks: true });
+            }
+        }
+        for coordinator in self.gone() {
+            let stream = self.streams.get_mut(&coordinator).expect("it was found");
+            let mut due = Vec::new();
+            for (slot, applied) in &mut stream.applied {
+                let Some(replay) = applied.replay.as_ref().filter(|replay| replay.is_sent) else {
+                    continue;
+                };
+                if applied.again_at <= now.monotonic && !replay.is_done() {
+                    applied.again_at = again_at;
+                    due.push((*slot, replay.followers.difference(replay.applied)));
+                }
+            }
+            for (slot, missing) in due {
+                self.send_replay(coordinator, slot, missing, effects);
+            }
+        }
+    }
+
+    pub(crate) fn next_recovery(&self) -> Instant {
+        self.recovery.as_ref().map_or(Instant::NEVER, |recovery| recovery.again_at)
+    }
+
+    /// Why clients of this node are refused, if they are.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        (!self.layout.is_active()).then_some(Refusal::NotServing)
+    }
+}

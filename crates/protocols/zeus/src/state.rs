@@ -1,0 +1,218 @@
+//! The state of a lane.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use quorate_machine::{Command, Record as _, Rng, Table, Timeouts};
+use quorate_types::{
+    Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
+};
+
+use crate::commit::Pipeline;
+use crate::directory::Round;
+use crate::follower::Stream;
+use crate::join::Joining;
+use crate::layout::Layout;
+use crate::message::Requester;
+use crate::meta::{DataState, Meta, OwnerState};
+use crate::ownership::Acquisition;
+use crate::recovery::Recovery;
+use crate::transactions::Transactions;
+
+/// The name of a key.
+pub(crate) type Key = Box<[u8]>;
+
+/// What a lane is told at its start.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Config {
+    /// This node.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// This lane.
+    pub lane: LaneId,
+    /// Members of each group: the copies of a key besides that of an owner outside.
+    pub replicas: usize,
+    /// When a message counts as lost and is sent again.
+    pub message_loss_timeout: Duration,
+    /// How long a transaction may wait for its keys.
+    pub op_timeout: Duration,
+    /// Seeds jitter.
+    pub seed: u64,
+}
+
+impl Config {
+    /// With the usual times, and three members in each group.
+    pub fn new(node: NodeId, incarnation: Incarnation, lane: LaneId, seed: u64) -> Self {
+        Self {
+            node,
+            incarnation,
+            lane,
+            replicas: 3,
+            message_loss_timeout: Duration::from_millis(20),
+            op_timeout: Duration::from_secs(2),
+            seed,
+        }
+    }
+}
+
+/// One lane.
+#[derive(Clone, Hash)]
+pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
+    pub(crate) config: Config,
+    pub(crate) life: Incarnation,
+    pub(crate) table: T,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) rng: Rng,
+    /// The hybrid clock: at least what any timestamp has shown that was seen or issued here.
+    pub(crate) clock: u64,
+    /// Requests for ownership so far.
+    pub(crate) requests: u64,
+    /// Keys that this node wants to own.
+    pub(crate) acquisitions: BTreeMap<Key, Acquisition>,
+    /// Keys whose owner is not settled, as this node knows as one of their arbiters.
+    pub(crate) rounds: BTreeMap<Key, Round>,
+    /// This node's transactions that not all followers have applied.
+    pub(crate) pipeline: Pipeline<X::Reply>,
+    /// What other coordinators have sent.
+    pub(crate) streams: BTreeMap<MemberNumber, Stream>,
+    /// What is to be finished before keys without a live owner belong to their default one.
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) joining: Option<Joining>,
+    pub(crate) transactions: Transactions<X>,
+    /// Keys of which something has changed in this step that transactions or rounds may wait for.
+    pub(crate) changed: BTreeSet<Key>,
+    /// Requests whose turn has come in this step.
+    pub(crate) next: BTreeMap<Key, Requester>,
+    pub(crate) op_timeouts: Timeouts<u64>,
+    /// When the first thing is due that may have to be sent again.
+    pub(crate) wake_at: Instant,
+    pub(crate) counters: Counters,
+}
+
+/// Counts since the start. What they show decides nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) commits: u64,
+    pub(crate) reads: u64,
+    pub(crate) acquired: u64,
+    pub(crate) given: u64,
+    pub(crate) replayed: u64,
+    pub(crate) copied: u64,
+}
+
+impl core::hash::Hash for Counters {
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
+
+impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
+    /// A lane that knows no view yet.
+    pub fn new(config: Config, table: T) -> Self {
+        Self {
+            life: config.incarnation,
+            rng: Rng::new(config.seed),
+            config,
+            table,
+            layout: Arc::default(),
+            clock: 0,
+            requests: 0,
+            acquisitions: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            pipeline: Pipeline::default(),
+            streams: BTreeMap::new(),
+            recovery: None,
+            joining: None,
+            transactions: Transactions::default(),
+            changed: BTreeSet::new(),
+            next: BTreeMap::new(),
+            op_timeouts: Timeouts::default(),
+            wake_at: Instant::NEVER,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The records.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
+    pub(crate) fn layout_of(&self, view: &View) -> Layout {
+        Layout::new(view, self.config.node, self.life, self.config.replicas)
+    }
+
+    // --- time ------------------------------------------------------------------------------------
+
+    /// A timestamp above all that were issued or seen here.
+    pub(crate) fn issue(&mut self, now: Now) -> Timestamp {
+        self.clock = now.unix.0.max(self.clock + 1);
+        let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
+        Timestamp::new(self.clock, WriterId::new(self.layout.number, lane))
+    }
+
+    pub(crate) fn observe(&mut self, clock: u64) {
+        self.clock = self.clock.max(clock);
+    }
+
+    /// Something may have to be sent again; when.
+    pub(crate) fn repeat_at(&mut self, now: Now) -> Instant {
+        let at = now.monotonic + self.config.message_loss_timeout;
+        self.wake_at = self.wake_at.min(at);
+        at
+    }
+
+    // --- records ---------------------------------------------------------------------------------
+
+    pub(crate) fn meta(&mut self, key: &[u8]) -> Meta {
+        self.table.lock_existing(key).map(|record| record.meta()).unwrap_or_default()
+    }
+
+    pub(crate) fn set_meta(&mut self, key: &[u8], meta: Meta) {
+        self.table.lock_key(key, 0).set_meta(meta);
+    }
+
+    /// The owner of a key, as this node knows.
+    pub(crate) fn owner_of(&self, meta: &Meta, key: &[u8]) -> Option<NodeId> {
+        self.layout.owner(meta.owner, key)
+    }
+
+    /// How a transaction may use a key here.
+    pub(crate) fn rights(&self) -> Rights {
+        let has_recovered = self.recovery.is_none();
+        Rights { layout: Arc::clone(&self.layout), has_recovered }
+    }
+}
+
+/// What this node may do with keys, by their words.
+pub(crate) struct Rights {
+    layout: Arc<Layout>,
+    /// Whether keys without a live owner belong to their default one.
+    has_recovered: bool,
+}
+
+impl Rights {
+    /// Whether a transaction that writes anything may use the key: only its owner may, also to read
+    /// it. A reader that validated what it has read would let two transactions each miss what the
+    /// other writes.
+    pub(crate) fn may_own(&self, meta: &Meta, key: &[u8]) -> bool {
+        self.owns(meta, key) && meta.state == OwnerState::Valid && meta.data != DataState::Invalid
+    }
+
+    fn owns(&self, meta: &Meta, key: &[u8]) -> bool {
+        match self.layout.node_of(meta.owner) {
+            Some(node) => node == self.layout.node,
+            None => self.has_recovered && self.layout.default_owner(key) == Some(self.layout.node),
+        }
+    }
+
+    /// Whether this node has a copy that is kept up to date: as a member of the group, or as the owner
+    /// until it gives the key away.
+    pub(crate) fn has_copy(&self, meta: &Meta, key: &[u8]) -> bool {
+        self.layout.in_group(key) || self.owns(meta, key)
+    }
+
+    /// Whether a transaction that only reads may use the key.
+    pub(crate) fn may_read(&self, meta: &Meta, key: &[u8]) -> bool {
+        self.has_copy(meta, key) && meta.data == DataState::Valid
+    }
+}

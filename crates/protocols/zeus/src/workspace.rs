@@ -1,0 +1,101 @@
+//! What one run of a transaction has read and written.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{Change, Content, Current, OneKey, Record as _, Table, Workspace};
+use quorate_types::{UnixMillis, limits};
+
+use crate::meta::Meta;
+use crate::state::Key;
+
+/// The keys that a run has touched.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) keys: BTreeMap<Key, OneKey<'static>>,
+    /// Keys that it has found on the way and that may not be used here. It runs again with them.
+    pub(crate) missing: Vec<Key>,
+    /// Keys whose values have expired.
+    pub(crate) expired: Vec<Key>,
+    /// Bytes of keys, and of values that were read or written.
+    bytes: usize,
+}
+
+/// The records as one run sees them.
+pub(crate) struct Run<'a, T, U> {
+    pub(crate) table: &'a mut T,
+    pub(crate) work: &'a mut Work,
+    pub(crate) now: UnixMillis,
+    /// Whether a key may be used.
+    pub(crate) may_use: U,
+    /// Whether expired values are deleted. A transaction that only reads leaves that to one that may.
+    pub(crate) deletes_expired: bool,
+}
+
+impl Work {
+    pub(crate) fn is_full(&self) -> bool {
+        self.keys.len() > limits::TXN_KEYS_MAX || self.bytes > limits::TXN_READ_BYTES_MAX
+    }
+}
+
+impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
+    fn key(&mut self, name: &[u8]) -> &mut OneKey<'static> {
+        if !self.work.keys.contains_key(name) {
+            let key = self.load(name);
+            self.work.keys.insert(name.into(), key);
+        }
+        self.work.keys.get_mut(name).expect("it is there now")
+    }
+
+    fn load(&mut self, name: &[u8]) -> OneKey<'static> {
+        self.work.bytes += name.len();
+        let record = self.table.lock_existing(name);
+        let meta = record.as_ref().map(|record| record.meta()).unwrap_or_default();
+        if !(self.may_use)(&meta, name) {
+            self.work.missing.push(name.into());
+            return OneKey::new(Current::ABSENT);
+        }
+        let timestamp = meta.version;
+        let absent = Current { timestamp, ..Current::ABSENT };
+        let Some(record) = record else { return OneKey::new(absent) };
+        let Some(content) = record.content() else { return OneKey::new(absent) };
+        if content.is_expired(self.now) {
+            self.work.expired.push(name.into());
+            let mut key = OneKey::new(absent);
+            if self.deletes_expired {
+                // Otherwise a node whose clock is behind would return it afterwards.
+                key.write(name, Change::Delete);
+            }
+            return key;
+        }
+        self.work.bytes += content.bytes.len();
+        let large = record.large();
+        let content: Option<Content<'_>> = Some(content);
+        OneKey::new(Current { content, large, timestamp }).into_owned()
+    }
+}
+
+impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Workspace for Run<'_, T, U> {
+    fn read(&mut self, name: &[u8]) -> Current<'_> {
+        self.key(name).read(name)
+    }
+
+    fn write(&mut self, name: &[u8], change: Change<'_>) {
+        match &change {
+            Change::Keep => return,
+            Change::Set { bytes, .. } | Change::Delta { bytes, .. } => {
+                self.work.bytes += bytes.len();
+            }
+            Change::Delete | Change::Expire(_) => {}
+        }
+        self.key(name).write(name, change);
+    }
+
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.table.warm(keys);
+    }
+
+    fn is_full(&self) -> bool {
+        self.work.is_full()
+    }
+}

@@ -1,0 +1,138 @@
+//! The layouts of messages are pinned, every cut is noticed, and lies are refused.
+
+use quorate_machine::{Content, ValueKind};
+use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
+use quorate_wire::Writer;
+use quorate_zeus::{Item, Items, Message, Requester, Slots, Update};
+
+const AT: Timestamp = Timestamp::new(5, WriterId(6));
+const REQUESTER: Requester = Requester { member: MemberNumber(2), sequence: 3, stamp: AT };
+
+fn encoded(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut Writer(&mut bytes));
+    bytes
+}
+
+fn value(expire_at: Option<UnixMillis>) -> Content<'static> {
+    Content { bytes: b"v", kind: ValueKind::String, expire_at }
+}
+
+fn check(message: Message<'_>, golden: &[u8]) {
+    let bytes = encoded(&message);
+    assert_eq!(bytes, golden, "{message:?}");
+    assert_eq!(Message::decode(&bytes), Ok(message));
+    for cut in 0..bytes.len() {
+        assert!(Message::decode(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert!(Message::decode(&longer).is_err(), "{message:?} and a byte");
+}
+
+const AT_BYTES: &[u8] = b"\x05\0\0\0\0\0\0\0\x06\0\0\0";
+const KEY: &[u8] = b"\x01\0\0\0k";
+const REQUESTER_BYTES: &[u8] = b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06\0\0\0";
+
+fn golden(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+    [&[kind][..], &fields.concat()].concat()
+}
+
+#[test]
+fn ownership_messages_are_pinned() {
+    let (key, round, requester, previous) = (&b"k"[..], AT, REQUESTER, MemberNumber(4));
+    let resumes = true;
+    check(Message::Req { key, requester, resumes }, &golden(1, &[KEY, REQUESTER_BYTES, b"\x01"]));
+    let fields = [KEY, AT_BYTES, REQUESTER_BYTES, b"\x04\0\0\0"];
+    check(Message::Inv { key, round, requester, previous }, &golden(2, &fields));
+    let ack = |copy| Message::Ack { key, round, requester, previous, version: AT, clock: 9, copy };
+    let clock = b"\x09\0\0\0\0\0\0\0";
+    let head = [&fields[..], &[AT_BYTES, clock]].concat();
+    check(ack(None), &golden(3, &[&head[..], &[b"\0"]].concat()));
+    check(ack(Some(None)), &golden(3, &[&head[..], &[b"\x01\0"]].concat()));
+    let content = b"\x01\x01\0\x01\0\0\0v";
+    check(ack(Some(Some(value(None)))), &golden(3, &[&head[..], &[content]].concat()));
+    let expiring = b"\x01\x03\0\x01\0\0\0v\x07\0\0\0\0\0\0\0";
+    let copy = Some(Some(value(Some(UnixMillis(7)))));
+    check(ack(copy), &golden(3, &[&head[..], &[expiring]].concat()));
+    let owner = MemberNumber(2);
+    check(Message::Val { key, round, owner }, &golden(4, &[KEY, AT_BYTES, b"\x02\0\0\0"]));
+    check(Message::Nack { key, sequence: 3 }, &golden(5, &[KEY, b"\x03\0\0\0\0\0\0\0"]));
+}
+
+#[test]
+fn commit_messages_are_pinned() {
+    let slots = Slots::write(&[1, 2]);
+    let items = [
+        Item { key: b"k", round: AT, content: Some(value(None)) },
+        Item { key: b"l", round: AT, content: None },
+    ];
+    let items = Items::write(items.into_iter());
+    let update = Update {
+        coordinator: MemberNumber(2),
+        slot: 4,
+        committed: 1,
+        version: AT,
+        depends_on: Slots::check(&slots).expect("just written"),
+        items: Items::check(&items).expect("just written"),
+    };
+    let head = b"\x02\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
+    let depends = b"\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
+    let first = [KEY, AT_BYTES, b"\x01\0\x01\0\0\0v"].concat();
+    let second = [b"\x01\0\0\0l", AT_BYTES, b"\0"].concat();
+    let fields = [&head[..], AT_BYTES, depends, b"\x02\0\0\0", &first, &second];
+    check(Message::Update(update), &golden(6, &fields));
+    let (coordinator, slot) = (MemberNumber(2), 4);
+    let named = b"\x02\0\0\0\x04\0\0\0\0\0\0\0";
+    check(Message::Applied { coordinator, slot }, &golden(7, &[named]));
+    check(Message::Committed { coordinator, upto: 4 }, &golden(8, &[named]));
+    let clock = b"\x09\0\0\0\0\0\0\0";
+    check(Message::Recovered { clock: 9, asks: true }, &golden(9, &[clock, b"\x01"]));
+}
+
+#[test]
+fn copies_are_pinned() {
+    let number = b"\x09\0\0\0\0\0\0\0";
+    check(Message::CopyRead { request: 9, cursor: 9 }, &golden(10, &[number, number]));
+    let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0", b"\x01\0\x01\0\0\0v"].concat();
+    let list = [b"\x01\0\0\0", &entry[..]].concat();
+    let entries = quorate_zeus::Entries::check(&list).expect("a list of one");
+    let found = entries.iter().next().expect("an entry");
+    assert_eq!((found.key, found.version, found.round), (&b"k"[..], AT, AT));
+    assert_eq!((found.is_under_way, found.owner), (false, MemberNumber(2)));
+    assert_eq!(found.content, Some(value(None)));
+    let copy = Message::Copy { request: 9, next: 9, clock: 9, entries };
+    check(copy, &golden(11, &[number, number, number, &list]));
+}
+
+#[test]
+fn lies_are_refused() {
+    let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
+    assert_eq!(refused(b"\x0c"), "unknown kind of message");
+    assert_eq!(refused(b"\0"), "unknown kind of message");
+    let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
+    assert_eq!(refused(&member), "a member number beyond its limit");
+    let flag = golden(9, &[b"\x09\0\0\0\0\0\0\0", b"\x02"]);
+    assert_eq!(refused(&flag), "neither true nor false");
+    // Nothing is allocated for a count that nothing follows.
+    assert_eq!(
+        Slots::check(b"\xff\xff\xff\xff"),
+        Err(quorate_wire::Malformed("a list beyond its limit"))
+    );
+    let item = |flags: u8, kind: u8| {
+        [b"\x01\0\0\0", KEY, AT_BYTES, &[flags, kind], b"\x01\0\0\0v"].concat()
+    };
+    assert!(Items::check(&item(1, 0)).is_ok());
+    assert!(Items::check(&item(1, 0xff)).is_err(), "an unknown kind of value");
+    assert!(Items::check(&item(2, 0)).is_err(), "an expiry of no value");
+    assert!(Items::check(&item(5, 0)).is_err(), "unknown flags");
+    let head = |slot: u8, committed: u8| {
+        let number = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0];
+        [&b"\x06\x02\0\0\0"[..], &number(slot), &number(committed), AT_BYTES].concat()
+    };
+    let none = b"\0\0\0\0";
+    let update = |head: &[u8], depends: &[u8]| [head, depends, none].concat();
+    assert!(Message::decode(&update(&head(2, 1), none)).is_ok());
+    assert!(Message::decode(&update(&head(2, 2), none)).is_err(), "applied by all");
+    let itself = b"\x01\0\0\0\x02\0\0\0\0\0\0\0";
+    assert!(Message::decode(&update(&head(2, 1), itself)).is_err(), "depends on itself");
+}

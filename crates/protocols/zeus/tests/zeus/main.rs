@@ -1,0 +1,10 @@
+//! Zeus as its users see it: transitions, pitfalls, random runs.
+//!
+//! The machines run over an ordered map; every message is encoded when it is sent and decoded when
+//! it is delivered. Only the test decides which message arrives, when, how often, or never.
+
+mod codec;
+mod random;
+mod support;
+mod transitions;
+mod txn;

@@ -1,0 +1,429 @@
+//! Seeded random runs: loss, duplication, reordering, clocks that differ, crashes, false suspicions,
+//! views that reach nodes at different times, and rejoins; then healing, after which every transaction
+//! must have ended, and the group of each key agrees on its owner and value.
+//!
+//! `quorate-check` judges what the clients saw as strictly serializable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_check::{
+    Bytes, Initial, Model, Seeds, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions,
+    check_values,
+};
+use quorate_harness::Disorder;
+use quorate_machine::{Outcome, Rng};
+use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
+
+use crate::support::{Cluster, Replicas};
+use crate::txn::{Reply, Step, Txn};
+
+/// What a run does.
+#[derive(Clone, Copy)]
+struct Plan {
+    nodes: u16,
+    replicas: usize,
+    keys: u64,
+    steps: u64,
+    /// Of 1000 deliveries, how many messages are lost.
+    lost: u64,
+    /// Of 1000 deliveries, how many messages come again later.
+    repeated: u64,
+    /// Of 1000 steps, how many do something to the view or to a process.
+    trouble: u64,
+    /// How far apart wall clocks are, in microseconds.
+    skew: u64,
+    /// Of 100 transactions, how many are made where the keys are used most at present.
+    locality: u64,
+}
+
+const PLAN: Plan = Plan {
+    nodes: 3,
+    replicas: 3,
+    keys: 3,
+    steps: 300,
+    lost: 50,
+    repeated: 50,
+    trouble: 10,
+    skew: 40_000,
+    locality: 50,
+};
+
+/// A transaction that a client sent.
+struct Asked {
+    origin: u64,
+    txn: Txn,
+    invoke: u64,
+    node: u16,
+    /// The life of the node that it was sent to.
+    incarnation: Incarnation,
+}
+
+struct Run {
+    plan: Plan,
+    rng: Rng,
+    cluster: Cluster,
+    /// Logical time of the history: every event has its own.
+    clock: u64,
+    asked: BTreeMap<u64, Asked>,
+    answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
+    disorder: Disorder,
+    /// Where most transactions are made.
+    favourite: u16,
+}
+
+impl Run {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = Rng::new(seed);
+        let base = rng.next_u64() >> 16;
+        let ahead = |_| (rng.below(plan.skew.max(1)) * 1000) as i64;
+        let seeds = |node| base + u64::from(node);
+        let replicas = Replicas { replicas: Some(plan.replicas), ..Replicas::default() };
+        let cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
+        Self {
+            plan,
+            rng,
+            cluster,
+            clock: 0,
+            asked: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
+            favourite: 1,
+        }
+    }
+
+    fn node(&mut self) -> u16 {
+        self.disorder.node(&mut self.rng)
+    }
+
+    fn keys(&self) -> Vec<String> {
+        (0..self.plan.keys).map(|key| format!("k{key}")).collect()
+    }
+
+    /// A transaction over some keys, whose values name it.
+    fn txn(&mut self) -> Txn {
+        let name = self.asked.len();
+        let first = self.rng.below(self.plan.keys);
+        let count = 1 + self.rng.below(self.plan.keys.min(3));
+        let reads_only = self.rng.chance(1, 3);
+        let steps = (0..count).map(|at| {
+            let key = format!("k{}", (first + at) % self.plan.keys);
+            match self.rng.below(9) {
+                _ if reads_only => Step::Read(key),
+                0..=2 => Step::Read(key),
+                3..=5 => Step::Append(key, format!(",{name}")),
+                6..=7 => Step::Write(key, format!(",{name}")),
+                _ => Step::Del(key),
+            }
+        });
+        Txn(steps.collect())
+    }
+
+    fn note_answers(&mut self) {
+        for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
+            self.clock += 1;
+            self.answered.insert(tag, (outcome, self.clock));
+        }
+        self.cluster.fresh_packets.clear();
+    }
+
+    fn submit(&mut self) {
+        if self.rng.chance(1, 30) {
+            self.favourite = self.node();
+        }
+        let is_local = self.rng.chance(self.plan.locality, 100);
+        let node = if is_local { self.favourite } else { self.node() };
+        if self.cluster.hosts[&node].up {
+            let txn = self.txn();
+            // Few origins, so that some stand in line.
+            let origin = u64::from(node) * 100 + self.rng.below(6);
+            self.ask(node, origin, txn);
+        }
+    }
+
+    fn ask(&mut self, node: u16, origin: u64, txn: Txn) {
+        self.clock += 1;
+        let invoke = self.clock;
+        let incarnation = self.cluster.hosts[&node].incarnation;
+        let tag = self.cluster.submit_as(node, origin, txn.clone());
+        self.asked.insert(tag, Asked { origin, txn, invoke, node, incarnation });
+    }
+
+    fn decide(&mut self, node: u16, role: Role) {
+        self.disorder.decide(&mut self.cluster, node, role);
+    }
+
+    fn role(&self, node: u16) -> Role {
+        self.cluster.view.member(NodeId(node)).expect("all are members").role
+    }
+
+    /// Whether an active replica of every key that runs is left without this node.
+    fn is_spare(&self, node: u16) -> bool {
+        let is_left = |key: String| {
+            let group = self.cluster.group(&key).into_iter();
+            group
+                .filter(|other| *other != node)
+                .any(|other| self.role(other) == Role::Active && self.cluster.hosts[&other].up)
+        };
+        self.keys().into_iter().all(is_left)
+    }
+
+    /// The next life of an expelled or crashed node, as a shadow.
+    fn come_back(&mut self, node: u16) {
+        if self.cluster.hosts[&node].up {
+            self.cluster.begin_life(node);
+        } else {
+            let seed = self.rng.next_u64() >> 16;
+            let ahead = (self.rng.below(self.plan.skew.max(1)) * 1000) as i64;
+            self.cluster.start_ahead(node, seed, ahead);
+        }
+        self.decide(node, Role::Shadow);
+    }
+
+    /// Every node that runs and may serve has heard of the latest view: no lease of an earlier one is
+    /// left.
+    fn is_heard(&self) -> bool {
+        let live = self.cluster.view.live().into_iter();
+        let mut up = live.filter(|node| self.cluster.hosts[&node.0].up);
+        up.all(|node| self.cluster.hosts[&node.0].epoch == self.cluster.view.epoch)
+    }
+
+    /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
+    fn trouble(&mut self) {
+        let node = self.node();
+        let up = self.cluster.hosts[&node].up;
+        match self.role(node) {
+            Role::Active | Role::Shadow if !up => self.decide(node, Role::Down),
+            Role::Active if self.rng.chance(1, 4) => self.decide(node, Role::Active),
+            // A node that is suspected and lives has lost its lease before the view is decided: it
+            // answers nobody any more.
+            Role::Active if self.is_spare(node) => {
+                self.cluster.crash(node);
+                if self.rng.chance(1, 2) {
+                    self.decide(node, Role::Down);
+                }
+            }
+            Role::Active => {}
+            Role::Down => {
+                self.come_back(node);
+            }
+            Role::Shadow if self.cluster.machine(node).is_caught_up() && self.is_heard() => {
+                self.decide(node, Role::Active);
+            }
+            Role::Shadow if self.rng.chance(1, 4) => self.cluster.crash(node),
+            Role::Shadow => {}
+        }
+    }
+
+    fn step(&mut self) {
+        if self.rng.chance(self.plan.trouble, 1000) {
+            self.trouble();
+        }
+        match self.rng.below(100) {
+            0..=9 => self.submit(),
+            10..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
+            79..=89 => {
+                let span = Duration::from_micros(self.rng.below(8_000));
+                self.cluster.advance(span);
+            }
+            90..=96 => {
+                let node = self.node();
+                self.cluster.tick_node(node);
+            }
+            _ => self.disorder.hear_news(&mut self.rng, &mut self.cluster),
+        }
+        self.note_answers();
+    }
+
+    fn heal(&mut self) {
+        for node in 1..=self.plan.nodes {
+            if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
+                self.decide(node, Role::Down);
+            } else if self.role(node) == Role::Down && self.cluster.hosts[&node].up {
+                self.come_back(node);
+            }
+        }
+        self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
+        self.cluster.run_for(Duration::from_millis(1_000));
+        for node in 1..=self.plan.nodes {
+            if self.role(node) == Role::Shadow && self.cluster.machine(node).is_caught_up() {
+                self.cluster.set_role(node, Role::Active);
+                self.cluster.run_for(Duration::from_millis(200));
+            }
+        }
+        if self.cluster.hosts.values().any(|host| host.up && host.machine().pending() > 0) {
+            self.cluster.run_for(Duration::from_millis(2_500));
+        }
+        self.note_answers();
+        for node in self.cluster.view.active() {
+            let steps = self.keys().into_iter().map(Step::Read);
+            let all = Txn(steps.collect());
+            self.ask(node.0, u64::from(node.0), all);
+        }
+        self.cluster.run_for(Duration::from_millis(300));
+        self.note_answers();
+    }
+
+    /// After healing every transaction of a node that lived has an answer.
+    fn check_end(&mut self) {
+        for (tag, asked) in &self.asked {
+            let host = &self.cluster.hosts[&asked.node];
+            if host.up && host.incarnation == asked.incarnation {
+                let (txn, node) = (&asked.txn, asked.node);
+                assert!(self.answered.contains_key(tag), "op {tag}, {txn}, of node {node} is open");
+            }
+        }
+        self.cluster.assert_quiet(self.keys());
+    }
+
+    /// Transactions of one origin take effect in order.
+    fn check_origins(&self) {
+        let mut latest: BTreeMap<(u64, Incarnation), (u64, Timestamp)> = BTreeMap::new();
+        for (tag, stamp) in &self.cluster.stamps {
+            let asked = &self.asked[tag];
+            let before = latest.insert((asked.origin, asked.incarnation), (*tag, *stamp));
+            if let Some((earlier, before)) = before {
+                assert!(before < *stamp, "op {tag} overtook op {earlier}");
+            }
+        }
+    }
+
+    /// The version of what a transaction wrote, if it was told to anybody.
+    fn versions(&self) -> BTreeMap<u64, Timestamp> {
+        let written = self.cluster.subject.written.iter();
+        let named = written.flat_map(|(version, written)| {
+            let values = written.keys.iter().filter_map(|(_, value)| value.as_ref());
+            // Transaction n of the run has tag n + 1.
+            let names = values.filter_map(|value| value.rsplit(',').next()?.parse::<u64>().ok());
+            names.map(|name| (name + 1, *version)).collect::<Vec<_>>()
+        });
+        named.collect()
+    }
+
+    fn records(&self) -> Vec<TxnRecord> {
+        let versions = self.versions();
+        let replies = self.answered.values().filter_map(|(outcome, _)| match outcome {
+            Outcome::Done(reply) => Some(reply.iter().map(|seen| seen.version)),
+            _ => None,
+        });
+        let seen: BTreeSet<Timestamp> = replies.flatten().collect();
+        let mut records = Vec::new();
+        for (tag, asked) in &self.asked {
+            let (outcome, mut reply) = match self.answered.get(tag) {
+                // Its client was never told, so nothing began after that.
+                None | Some((Outcome::Unknown, _))
+                    if versions.get(tag).is_some_and(|version| seen.contains(version)) =>
+                {
+                    (TxnOutcome::Committed { at: u64::MAX }, None)
+                }
+                None | Some((Outcome::Unknown, _)) => (TxnOutcome::Unknown, None),
+                Some((Outcome::Refused(_), at)) => (TxnOutcome::Aborted { at: *at }, None),
+                Some((Outcome::Done(reply), at)) => {
+                    (TxnOutcome::Committed { at: *at }, Some(reply.iter()))
+                }
+            };
+            let is_done = reply.is_some();
+            let mut ops = Vec::new();
+            for step in &asked.txn.0 {
+                let bytes = Bytes::from(step.key().as_bytes());
+                let mut held = None;
+                if matches!(step, Step::Read(_) | Step::Append(..))
+                    && let Some(reply) = &mut reply
+                {
+                    let seen = reply.next().expect("one answer per read");
+                    held.clone_from(&seen.value);
+                    let value = seen.value.as_ref().map(|value| Bytes::from(value.as_bytes()));
+                    let version = value.is_some().then_some(seen.version);
+                    ops.push(TxnOp::Read { key: bytes.clone(), value, version });
+                }
+                let written = match step {
+                    Step::Append(_, tail) if is_done => Some(Some(held.unwrap_or_default() + tail)),
+                    // What an appended value was is known from whom it was sent to.
+                    Step::Append(key, _) => {
+                        let version = versions.get(tag);
+                        let written = version.map(|version| &self.cluster.subject.written[version]);
+                        let keys = written.into_iter().flat_map(|written| &written.keys);
+                        keys.filter(|(name, _)| name == key).map(|(_, value)| value.clone()).next()
+                    }
+                    Step::Write(_, value) => Some(Some(value.clone())),
+                    Step::Del(_) => Some(None),
+                    _ => None,
+                };
+                if let Some(value) = written {
+                    let value = value.map(|value| Bytes::from(value.as_bytes()));
+                    ops.push(TxnOp::Write { key: bytes, value });
+                }
+            }
+            let timestamp = self.cluster.stamps.get(tag).copied();
+            records.push(TxnRecord {
+                process: u64::from(asked.node),
+                id: *tag,
+                invoke: asked.invoke,
+                outcome,
+                timestamp: timestamp.or_else(|| versions.get(tag).copied().filter(|_| !is_done)),
+                ops,
+            });
+        }
+        records
+    }
+
+    fn check_history(&self) {
+        let records = self.records();
+        let options = TxnOptions { model: Model::StrictSerializable, initial: Initial::Absent };
+        if let Err(anomaly) = check_transactions(&records, options) {
+            panic!("{anomaly}");
+        }
+        if let Err(anomaly) = check_values(&records, options) {
+            panic!("{anomaly}");
+        }
+    }
+}
+
+/// One run; panics if anything is wrong.
+fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
+    let mut run = Run::new(seed, plan);
+    for _ in 0..plan.steps {
+        run.step();
+    }
+    run.heal();
+    run.check_history();
+    run.check_end();
+    run.check_origins();
+    for (name, count) in &run.cluster.probes {
+        *probes.entry(name).or_default() += count;
+    }
+}
+
+/// Runs seeds in turn; see [`Seeds`].
+fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
+    let mut probes = BTreeMap::new();
+    for seed in Seeds::new(0..seeds) {
+        run(seed, plan, &mut probes);
+    }
+    probes
+}
+
+#[test]
+fn a_healthy_network_needs_no_luck() {
+    sweep(200, Plan { lost: 0, repeated: 0, trouble: 0, ..PLAN });
+}
+
+#[test]
+fn transactions_are_strictly_serializable() {
+    sweep(400, PLAN);
+}
+
+#[test]
+fn transactions_of_five_nodes_are_strictly_serializable() {
+    sweep(200, Plan { nodes: 5, keys: 4, ..PLAN });
+}
+
+#[test]
+fn bad_networks_cost_time_only() {
+    sweep(150, Plan { nodes: 5, lost: 300, repeated: 300, steps: 400, ..PLAN });
+}
+
+#[test]
+fn many_views_in_a_row_lose_nothing() {
+    sweep(200, Plan { trouble: 60, ..PLAN });
+    sweep(100, Plan { nodes: 5, keys: 4, trouble: 60, ..PLAN });
+}

@@ -1,0 +1,236 @@
+//! Zeus on the cluster of `quorate_harness`, and what tests ask of it.
+//!
+//! Beside the cluster stands a ledger: what every transaction wrote at which version. A version names
+//! one content of a key, wherever it is found.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+use quorate_harness::{Clock, Outbox, Process, Step, Subject};
+use quorate_machine::{MapTable, Outcome};
+use quorate_types::{Duration, Epoch, Incarnation, MemberNumber, NodeId, Now, Timestamp};
+use quorate_wire::Writer;
+use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Zeus};
+
+use crate::txn::{Txn, txn};
+
+pub(crate) type Node = Zeus<MapTable<Meta>, Txn>;
+
+/// The message loss timeout of every test.
+pub(crate) const MLT: Duration = Duration::from_millis(20);
+
+/// What a transaction wrote: its coordinator, its slot, and each key with what it left there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Written {
+    pub(crate) by: (MemberNumber, u64),
+    pub(crate) keys: Vec<(String, Option<String>)>,
+}
+
+/// Replicas, and what is known of their transactions.
+#[derive(Default)]
+pub(crate) struct Replicas {
+    /// Members of each group; 3 if nothing is said.
+    pub(crate) replicas: Option<usize>,
+    pub(crate) written: BTreeMap<Timestamp, Written>,
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("tests store text")
+}
+
+impl Subject for Replicas {
+    type Machine = Node;
+
+    fn start(&self, process: Process) -> Node {
+        let Process { node, incarnation, lane, seed, .. } = process;
+        let mut config = Config::new(node, incarnation, lane, seed);
+        config.message_loss_timeout = MLT;
+        config.replicas = self.replicas.unwrap_or(config.replicas);
+        Zeus::new(config, MapTable::default())
+    }
+
+    fn epoch(machine: &Node, _told: Epoch) -> Epoch {
+        machine.epoch()
+    }
+
+    fn encode(message: &Message<'_>, bytes: &mut Vec<u8>) {
+        message.encode(&mut Writer(bytes));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+
+    fn kind(message: &Message<'_>) -> &'static str {
+        match message {
+            Message::Req { .. } => "req",
+            Message::Inv { .. } => "inv",
+            Message::Ack { .. } => "ack",
+            Message::Val { .. } => "val",
+            Message::Nack { .. } => "nack",
+            Message::Update(_) => "r-inv",
+            Message::Applied { .. } => "r-ack",
+            Message::Committed { .. } => "r-val",
+            Message::Recovered { .. } => "recovered",
+            Message::CopyRead { .. } => "copy_read",
+            Message::Copy { .. } => "copy",
+        }
+    }
+
+    fn describe(message: &Message<'_>) -> String {
+        format!("{message:?}")
+    }
+
+    fn begin_life(
+        machine: &mut Node,
+        _now: Now,
+        incarnation: Incarnation,
+        outbox: &mut Outbox<Self>,
+    ) {
+        machine.reset(incarnation, outbox);
+    }
+
+    fn note(&mut self, step: &Step<'_, Self>) {
+        for packet in step.packets {
+            let Message::Update(update) = packet.message() else { continue };
+            let by = (update.coordinator, update.slot);
+            let items = update.items.iter();
+            let keys =
+                items.map(|item| (text(item.key), item.content.map(|content| text(content.bytes))));
+            let written = Written { by, keys: keys.collect() };
+            let known = self.written.entry(update.version).or_insert_with(|| written.clone());
+            assert_eq!(*known, written, "a version is one transaction's");
+        }
+    }
+}
+
+/// A cluster of replicas with one lane.
+pub(crate) struct Cluster(quorate_harness::Cluster<Replicas>);
+
+impl Deref for Cluster {
+    type Target = quorate_harness::Cluster<Replicas>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Cluster {
+    /// Nodes 1 to `count`, all active in epoch 1.
+    pub(crate) fn new(count: u16) -> Self {
+        Self::of(Replicas::default(), count, |_| 0, u64::from)
+    }
+
+    pub(crate) fn of(
+        replicas: Replicas,
+        count: u16,
+        mut ahead: impl FnMut(u16) -> i64,
+        seed: impl Fn(u16) -> u64,
+    ) -> Self {
+        let mut cluster = Self(quorate_harness::Cluster::new(replicas));
+        (1..=count).for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
+        cluster.found();
+        cluster.deliver_all();
+        cluster.fresh_packets.clear();
+        cluster
+    }
+
+    /// Starts a process whose wall clock is ahead by so many nanoseconds.
+    pub(crate) fn start_ahead(&mut self, node: u16, seed: u64, ahead: i64) {
+        self.start(node, seed);
+        self.set_clock(node, Clock { ahead, ..Clock::default() });
+    }
+
+    /// A client of its own asks; the tag names the op.
+    pub(crate) fn submit(&mut self, node: u16, text: &str) -> u64 {
+        self.0.submit(node, txn(text))
+    }
+
+    /// The values that a finished transaction has read, in order.
+    #[track_caller]
+    pub(crate) fn read_by(&self, tag: u64) -> Vec<Option<&str>> {
+        match self.outcome(tag) {
+            Some(Outcome::Done(reply)) => reply.iter().map(|seen| seen.value.as_deref()).collect(),
+            other => panic!("op {tag}: {other:?}"),
+        }
+    }
+
+    /// Runs a transaction to its end in a healthy cluster.
+    #[track_caller]
+    pub(crate) fn run(&mut self, node: u16, text: &str) -> Vec<Option<String>> {
+        let tag = self.submit(node, text);
+        self.deliver_all();
+        self.read_by(tag).into_iter().map(|value| value.map(str::to_owned)).collect()
+    }
+
+    /// A record of a node: its words and its value.
+    pub(crate) fn record(&self, node: u16, key: &str) -> Option<(Meta, Option<String>)> {
+        let table = self.hosts[&node].machine().table();
+        let mut entries = table.entries();
+        let found = entries.find(|(name, ..)| *name == key.as_bytes());
+        found.map(|(_, meta, _, content)| (meta, content.map(|content| text(content.bytes))))
+    }
+
+    pub(crate) fn meta(&self, node: u16, key: &str) -> Meta {
+        self.record(node, key).map(|(meta, _)| meta).unwrap_or_default()
+    }
+
+    /// The number of a node in the latest view.
+    pub(crate) fn number(&self, node: u16) -> MemberNumber {
+        self.view.member(NodeId(node)).expect("it is a member").number
+    }
+
+    /// The live members of a key's group in the latest view.
+    pub(crate) fn group(&self, key: &str) -> Vec<u16> {
+        let node = self.view.live().first().expect("a live node");
+        let group = self.hosts[&node.0].machine().group_of(key.as_bytes());
+        group.into_iter().map(|node| node.0).collect()
+    }
+
+    /// The nodes that would let a transaction write a key.
+    pub(crate) fn writers(&self, key: &str) -> Vec<u16> {
+        let live = self.view.live().into_iter().map(|node| node.0);
+        let writes = |node: &u16| {
+            let machine = self.hosts[node].machine();
+            self.hosts[node].up && machine.may_write(&self.meta(*node, key), key.as_bytes())
+        };
+        live.filter(writes).collect()
+    }
+
+    /// After all is delivered: nothing is under way, the group agrees on each owner and value, and
+    /// nobody else has a copy but the owner.
+    #[track_caller]
+    pub(crate) fn assert_quiet(&self, keys: impl IntoIterator<Item = String>) {
+        for node in self.view.live() {
+            let machine = self.hosts[&node.0].machine();
+            assert!(machine.is_at_rest(), "something is under way at {node}");
+        }
+        for key in keys {
+            let live = self.view.live().into_iter().map(|node| node.0);
+            let group = self.group(&key);
+            let mut seen = Vec::new();
+            for node in live {
+                let record = self.record(node, &key);
+                let owner = record.as_ref().map(|(meta, _)| meta.owner);
+                let is_owner = owner == Some(self.number(node));
+                if !group.contains(&node) && !is_owner {
+                    assert_eq!(record, None, "{key} is kept at {node}");
+                    continue;
+                }
+                let (meta, value) = record.unwrap_or_default();
+                let states = (meta.data, meta.state);
+                assert_eq!(states, (DataState::Valid, OwnerState::Valid), "{key} at {node}");
+                seen.push((meta.version, meta.round, meta.owner, value));
+            }
+            seen.dedup();
+            assert!(seen.len() <= 1, "{key} differs: {seen:?}");
+            assert_eq!(self.writers(&key).len(), 1, "{key} has one owner");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A small language of transactions: `read=a write=b:5 append=c:x del=d`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_machine::{Change, Command, ValueKind, Verdict, Workspace};
+use quorate_types::{Timestamp, UnixMillis};
+
+/// What a transaction does, in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Step {
+    Read(String),
+    Write(String, String),
+    /// Reads the value and writes it with a tail: a read-modify-write.
+    Append(String, String),
+    Del(String),
+    /// Reads the key that the value of this one names, which the transaction does not.
+    Follow(String),
+    /// Sets a time at which the value of a key expires, in milliseconds since 1970.
+    Expire(String, u64),
+}
+
+impl Step {
+    pub(crate) fn key(&self) -> &str {
+        let (Self::Read(key)
+        | Self::Write(key, _)
+        | Self::Append(key, _)
+        | Self::Del(key)
+        | Self::Follow(key)
+        | Self::Expire(key, _)) = self;
+        key
+    }
+}
+
+/// A transaction.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Txn(pub(crate) Vec<Step>);
+
+/// What one read found: the version that a client sees, and the value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) version: Timestamp,
+    pub(crate) value: Option<String>,
+}
+
+pub(crate) type Reply = Vec<Seen>;
+
+/// The transaction that some words stand for.
+pub(crate) fn txn(text: &str) -> Txn {
+    let pair = |rest: &str| {
+        let (key, value) = rest.split_once(':').expect("key:value");
+        (key.to_owned(), value.to_owned())
+    };
+    let step = |word: &str| match word.split_once('=').expect("verb=what") {
+        ("read", key) => Step::Read(key.to_owned()),
+        ("write", rest) => Step::Write(pair(rest).0, pair(rest).1),
+        ("append", rest) => Step::Append(pair(rest).0, pair(rest).1),
+        ("del", key) => Step::Del(key.to_owned()),
+        ("follow", key) => Step::Follow(key.to_owned()),
+        ("expire", rest) => Step::Expire(pair(rest).0, pair(rest).1.parse().expect("a time")),
+        (other, _) => panic!("unknown verb {other:?}"),
+    };
+    Txn(text.split_whitespace().map(step).collect())
+}
+
+impl fmt::Display for Txn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " " })?;
+            match step {
+                Step::Read(key) => write!(f, "read={key}")?,
+                Step::Write(key, value) => write!(f, "write={key}:{value}")?,
+                Step::Append(key, tail) => write!(f, "append={key}:{tail}")?,
+                Step::Del(key) => write!(f, "del={key}")?,
+                Step::Follow(key) => write!(f, "follow={key}")?,
+                Step::Expire(key, at) => write!(f, "expire={key}:{at}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn look(workspace: &mut impl Workspace, key: &str) -> Seen {
+    let current = workspace.read(key.as_bytes());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests store text");
+    let value = current.content.map(|content| text(content.bytes));
+    Seen { key: key.to_owned(), version: current.timestamp, value }
+}
+
+fn set(workspace: &mut impl Workspace, key: &str, value: String) {
+    let bytes = Cow::Owned(value.into_bytes());
+    let change = Change::Set { bytes, kind: ValueKind::String, expire_at: None };
+    workspace.write(key.as_bytes(), change);
+}
+
+impl Command for Txn {
+    type Owned = Self;
+    type Reply = Reply;
+
+    fn run<W: Workspace>(&self, _now: UnixMillis, workspace: &mut W) -> Verdict<Reply> {
+        let mut reply = Vec::new();
+        for step in &self.0 {
+            match step {
+                Step::Read(key) => reply.push(look(workspace, key)),
+                Step::Write(key, value) => set(workspace, key, value.clone()),
+                Step::Append(key, tail) => {
+                    let seen = look(workspace, key);
+                    let whole = seen.value.clone().unwrap_or_default() + tail;
+                    set(workspace, key, whole);
+                    reply.push(seen);
+                }
+                Step::Del(key) => workspace.write(key.as_bytes(), Change::Delete),
+                Step::Follow(key) => {
+                    let seen = look(workspace, key);
+                    let next = seen.value.clone();
+                    reply.push(seen);
+                    reply.extend(next.map(|next| look(workspace, &next)));
+                }
+                Step::Expire(key, at) => {
+                    let change = Change::Expire(Some(UnixMillis(*at)));
+                    workspace.write(key.as_bytes(), change);
+                }
+            }
+        }
+        Verdict::Commit(reply)
+    }
+
+    fn into_owned(self) -> Self {
+        self
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|step| visit(step.key().as_bytes()));
+    }
+
+    fn updates(&self) -> bool {
+        !self.0.iter().all(|step| matches!(step, Step::Read(_) | Step::Follow(_)))
+    }
+
+    fn ranges(&self) -> bool {
+        self.0.iter().any(|step| matches!(step, Step::Follow(_)))
+    }
+}

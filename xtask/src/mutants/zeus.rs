@@ -1,0 +1,152 @@
+//! Zeus's guards that can be removed, and what must notice.
+
+use super::Check::{self, Tests};
+use super::Mutant;
+
+const RANDOM: Check = Tests("zeus", "random::");
+
+const fn mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "pitfalls::"), RANDOM], in_gate }
+}
+
+/// Zeus's part of the table.
+pub(super) const MUTANTS: &[Mutant] = &[
+    mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
+    mutant("zeus_reads_at_reader", "a transaction that writes owns what it reads", false),
+    mutant(
+        "zeus_handover_ignores_reads",
+        "an owner is done with a key when what has read it is committed, too",
+        false,
+    ),
+    mutant(
+        "zeus_answers_at_local_commit",
+        "a client is answered when all replicas have its transaction",
+        false,
+    ),
+    mutant(
+        "zeus_validates_overtaken",
+        "a commit makes the version readable that it is about, and no newer one",
+        false,
+    ),
+    mutant("zeus_acks_on_receipt", "a follower acknowledges what it has applied", false),
+    mutant(
+        "zeus_applied_is_readable",
+        "what is applied is unreadable until it is known to be committed",
+        false,
+    ),
+    mutant("zeus_reads_uncommitted", "a reader waits for the commit of what it reads", false),
+    mutant(
+        "zeus_old_val_dropped",
+        "what an earlier epoch has committed is a fact in later ones",
+        false,
+    ),
+    mutant("zeus_commit_not_told", "followers are told of commits", false),
+    mutant(
+        "zeus_view_without_resend",
+        "what is under way is sent to the followers of a new epoch at once",
+        false,
+    ),
+    mutant(
+        "zeus_waits_for_one",
+        "a transaction is committed when all followers have applied it",
+        false,
+    ),
+    mutant(
+        "zeus_late_grant_ignored",
+        "a round that is complete for a node is taken, whether it waits for it or not",
+        false,
+    ),
+    mutant(
+        "zeus_stale_grant_honoured",
+        "an agreement counts for the request that it answers",
+        false,
+    ),
+    mutant("zeus_acks_mixed", "agreements to different rounds are counted apart", false),
+    mutant(
+        "zeus_acks_of_earlier_epochs",
+        "agreements of different epochs are counted apart",
+        false,
+    ),
+    mutant("zeus_gate_open", "no transaction begins with a key that is being given away", false),
+    mutant(
+        "zeus_steal_before_use",
+        "a transaction that has got its keys runs before they are given away",
+        false,
+    ),
+    mutant(
+        "zeus_promotes_old_copy",
+        "a replica that becomes the owner has what the last one committed",
+        false,
+    ),
+    mutant("zeus_grant_overwrites", "a copy that comes with a grant replaces nothing newer", false),
+    mutant(
+        "zeus_given_key_still_read",
+        "an owner outside the group stops reading when it agrees to give a key away",
+        false,
+    ),
+    mutant(
+        "zeus_default_owner_early",
+        "keys without a live owner wait until all nodes have recovered",
+        false,
+    ),
+    mutant("zeus_barrier_of_one", "a node waits for the recovery of all", false),
+    mutant("zeus_stale_replay_silent", "a driver that is behind is told what is settled", false),
+    mutant("zeus_owner_demotes_itself", "a request of the owner begins no round", false),
+    mutant("zeus_stuck_round_waits", "a round that is under way goes on in a new epoch", false),
+    mutant(
+        "zeus_ignores_dependency",
+        "a follower applies a transaction after what it depends on",
+        false,
+    ),
+    mutant(
+        "zeus_only_last_dependency",
+        "a transaction depends on all that it has read, not on the last alone",
+        false,
+    ),
+    mutant(
+        "zeus_replays_in_any_order",
+        "a replay waits until what it depends on is everywhere",
+        false,
+    ),
+    mutant(
+        "zeus_replay_validated_early",
+        "what is replayed may be read when all nodes have recovered",
+        false,
+    ),
+    mutant(
+        "zeus_claim_not_adopted",
+        "what a default owner writes makes it an owner by name",
+        false,
+    ),
+    mutant(
+        "zeus_unsettled_round_told",
+        "an update names the round in which its key has come, not the one that is under way",
+        false,
+    ),
+    mutant(
+        "zeus_agreement_forgotten",
+        "an owner that has agreed to a round never uses the key again by right of age",
+        false,
+    ),
+    mutant(
+        "zeus_default_owner_keeps",
+        "only an owner by name keeps a key for older transactions",
+        false,
+    ),
+    mutant(
+        "zeus_younger_wins",
+        "an older transaction is not made to wait for a younger one that waits",
+        false,
+    ),
+    mutant(
+        "zeus_age_not_inherited",
+        "a round is as old as the oldest request that waits behind it",
+        false,
+    ),
+    mutant("zeus_copy_ends_early", "a replica has joined when it has copied everything", false),
+    mutant(
+        "zeus_joins_without_awaited",
+        "a replica has joined when what was under way has come",
+        false,
+    ),
+];
