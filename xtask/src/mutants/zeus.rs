@@ -35,11 +35,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant("zeus_reads_uncommitted", "a reader waits for the commit of what it reads", false),
-    mutant(
-        "zeus_old_val_dropped",
-        "what an earlier epoch has committed is a fact in later ones",
-        false,
-    ),
     mutant("zeus_commit_not_told", "followers are told of commits", false),
     mutant(
         "zeus_view_without_resend",
@@ -73,12 +68,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a transaction that has got its keys runs before they are given away",
         false,
     ),
-    mutant(
-        "zeus_promotes_old_copy",
-        "a replica that becomes the owner has what the last one committed",
-        false,
-    ),
-    mutant("zeus_grant_overwrites", "a copy that comes with a grant replaces nothing newer", false),
     mutant(
         "zeus_given_key_still_read",
         "an owner outside the group stops reading when it agrees to give a key away",
@@ -149,4 +138,5 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a replica has joined when what was under way has come",
         false,
     ),
+    mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", false),
 ];

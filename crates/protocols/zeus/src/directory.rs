@@ -134,7 +134,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    fn begin_round(
+    pub(crate) fn begin_round(
         &mut self,
         key: &[u8],
         at: Timestamp,
@@ -430,6 +430,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             let Some(round) = self.rounds.get_mut(&key) else { continue };
             round.agreed = false;
             round.next = None;
+            round.given &= !mutant!("zeus_agreement_forgotten");
             (round.drivers, round.agreements) = (NodeSet::EMPTY, NodeSet::EMPTY);
             if mutant!("zeus_stuck_round_waits") {
                 continue;
@@ -441,10 +442,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether a transaction that is older than the one that a key is to be given to may still use it.
     pub(crate) fn may_use_before(&self, key: &[u8], stamp: Timestamp) -> bool {
         let Some(round) = self.rounds.get(key) else { return false };
-        let by_name = self.layout.node_of(round.previous) == Some(self.layout.node)
-            || mutant!("zeus_default_owner_keeps");
-        let given = round.given && !mutant!("zeus_agreement_forgotten") || round.agreed;
-        by_name && !given && stamp < round.requester.stamp
+        let by_name = self.layout.node_of(round.previous) == Some(self.layout.node);
+        let keeps = by_name || mutant!("zeus_default_owner_keeps");
+        keeps && !round.given && stamp < round.requester.stamp
     }
 
     /// The round in which the key came to its owner: not the one that is under way.

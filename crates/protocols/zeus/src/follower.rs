@@ -228,7 +228,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// A coordinator has committed its slots up to this one: a fact, whichever epoch it is told in.
+    /// A coordinator has committed its slots up to this one. A follower that misses it asks.
     pub(crate) fn on_committed(
         &mut self,
         now: Now,

@@ -132,12 +132,17 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     fn push_entry(&mut self, key: &[u8], is_under_way: bool, entries: &mut Vec<u8>) {
         let Some(record) = self.table.lock_existing(key) else { return };
         let meta = record.meta();
-        let is_settled = meta.state == OwnerState::Valid;
         let mut packed = Vec::new();
         let content = if is_under_way { None } else { record.whole(&mut packed) };
-        let (round, owner) = if is_settled { (meta.round, meta.owner) } else { Default::default() };
+        // A round that is under way may be complete, and its requester the owner.
+        let under_way = self.rounds.get(key).map(|round| (round.requester, round.previous));
+        let (requester, owner) = match under_way {
+            Some((requester, previous)) => (Some(requester), previous),
+            None => (None, meta.owner),
+        };
+        let round = meta.round;
         let version = if is_under_way { Timestamp::ZERO } else { meta.version };
-        let entry = Entry { key, version, is_under_way, round, owner, content };
+        let entry = Entry { key, version, is_under_way, round, owner, requester, content };
         Entries::push(entries, &entry);
     }
 
@@ -156,7 +161,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: a copy that was not asked for");
         }
         for entry in entries.iter() {
-            self.copy_entry(&entry);
+            self.copy_entry(now, &entry, effects);
         }
         let joining = self.joining.as_mut().expect("it copies");
         joining.cursor = next;
@@ -166,7 +171,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.ask_donor(now, effects);
     }
 
-    fn copy_entry(&mut self, entry: &Entry<'_>) {
+    fn copy_entry(&mut self, now: Now, entry: &Entry<'_>, effects: &mut impl Effects<Self>) {
         self.counters.copied += 1;
         let mut record = self.table.lock_key(entry.key, 0);
         let mut meta = record.meta();
@@ -182,10 +187,20 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             }
             (meta.version, meta.data) = (entry.version, DataState::Valid);
         }
-        if entry.round > meta.round && meta.state == OwnerState::Valid {
-            (meta.round, meta.owner) = (entry.round, entry.owner);
-        }
         record.set_meta(meta);
+        drop(record);
+        if entry.round <= meta.round {
+            return;
+        }
+        match entry.requester {
+            None => self.settle(now, entry.key, entry.round, entry.owner, effects),
+            Some(_) if mutant!("zeus_copy_without_rounds") => {}
+            Some(requester) => {
+                let state = OwnerState::Invalid;
+                self.begin_round(entry.key, entry.round, requester, entry.owner, state);
+                self.drive(now, entry.key, effects);
+            }
+        }
     }
 
     pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {

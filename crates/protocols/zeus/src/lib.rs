@@ -80,7 +80,7 @@ mod workspace;
 
 use core::convert::Infallible;
 
-use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table, mutant};
+use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table};
 use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
 
 pub use quorate_machine::Request;
@@ -169,10 +169,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let own = self.layout.epoch;
-        // A fact that was settled in an earlier epoch is one still; nobody tells it again.
-        let is_fact =
-            matches!(message, Message::Committed { .. }) && !mutant!("zeus_old_val_dropped");
-        if !self.layout.is_live() || (epoch != own && !is_fact) {
+        if !self.layout.is_live() || epoch != own {
             return effects.ignored("zeus: message of another epoch");
         }
         match message {
@@ -280,6 +277,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether this node would let a transaction that writes use a key.
     pub fn may_write(&self, meta: &Meta, key: &[u8]) -> bool {
         self.rights().may_own(meta, key)
+    }
+
+    /// Whether this node would let a transaction that only reads use a key.
+    pub fn may_read(&self, meta: &Meta, key: &[u8]) -> bool {
+        self.rights().may_read(meta, key)
     }
 
     /// Whether nothing is under way.

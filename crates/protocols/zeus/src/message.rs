@@ -4,7 +4,8 @@
 //! kind u8 | fields in the order of their declaration
 //! content: flags u8 | [kind u8 | value bytes | [expire at u64]]
 //! item:    key bytes | round timestamp | content
-//! entry:   key bytes | version timestamp | under way u8 | round timestamp | owner u32 | content
+//! entry:   key bytes | version timestamp | under way u8 | round timestamp | owner u32
+//!          | 0 u8 or 1 u8 and requester | content
 //! ```
 //! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
 //! four bytes before them, lists a count of four bytes. The epoch is in the header of the frame
@@ -178,10 +179,12 @@ pub struct Entry<'a> {
     /// Whether a transaction that writes it is under way, of which the copy is a follower: the value
     /// is left out, and comes with that transaction.
     pub is_under_way: bool,
-    /// The round that moved it last; zero if it never was, or is about to be moved.
+    /// The round that moved it last, or is about to; zero if it never was moved.
     pub round: Timestamp,
-    /// Whom it was moved to.
+    /// Whom it was moved to, before the round that is under way if there is one.
     pub owner: MemberNumber,
+    /// Whom it is about to be moved to, if the round is under way.
+    pub requester: Option<Requester>,
     /// What it holds.
     pub content: Option<Content<'a>>,
 }
@@ -372,6 +375,10 @@ impl<'a> Entries<'a> {
         writer.u8(u8::from(entry.is_under_way));
         writer.timestamp(entry.round);
         writer.u32(entry.owner.0);
+        writer.u8(u8::from(entry.requester.is_some()));
+        if let Some(requester) = entry.requester {
+            requester.encode(&mut writer);
+        }
         write_content(&mut writer, entry.content);
     }
 
@@ -404,7 +411,12 @@ fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
     let key = read_key(reader)?;
     let (version, is_under_way) = (reader.timestamp()?, read_flag(reader)?);
     let (round, owner) = (reader.timestamp()?, read_member(reader)?);
-    Ok(Entry { key, version, is_under_way, round, owner, content: read_content(reader)? })
+    let requester = match read_flag(reader)? {
+        true => Some(Requester::decode(reader)?),
+        false => None,
+    };
+    let content = read_content(reader)?;
+    Ok(Entry { key, version, is_under_way, round, owner, requester, content })
 }
 
 const REQ: u8 = 1;

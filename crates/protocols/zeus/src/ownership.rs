@@ -213,16 +213,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let mut record = self.table.lock_key(key, 0);
         let meta = record.meta();
         assert!(meta.round <= round, "a round is complete that an arbiter has left for another");
-        if let Some(content) = copy
-            && (meta.version < version || mutant!("zeus_grant_overwrites"))
-        {
-            match &content {
-                Some(value) => record.set_content(value.content()),
-                None => record.clear(),
-            }
-        } else if !mutant!("zeus_promotes_old_copy") {
+        match copy {
+            Some(Some(value)) => record.set_content(value.content()),
+            Some(None) => record.clear(),
             // The owner agreed when all replicas had applied what it wrote.
-            assert!(meta.version >= version, "a replica lacks what is committed");
+            None => assert!(meta.version >= version, "a replica lacks what is committed"),
         }
         record.set_meta(Meta {
             version: version.max(meta.version),

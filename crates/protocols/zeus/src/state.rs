@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use quorate_machine::{Command, Record as _, Rng, Table, Timeouts};
+use quorate_machine::{Command, Record as _, Rng, Table, Timeouts, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
 };
@@ -213,6 +213,7 @@ impl Rights {
 
     /// Whether a transaction that only reads may use the key.
     pub(crate) fn may_read(&self, meta: &Meta, key: &[u8]) -> bool {
-        self.has_copy(meta, key) && meta.data == DataState::Valid
+        let is_committed = meta.data == DataState::Valid || mutant!("zeus_reads_uncommitted");
+        self.has_copy(meta, key) && is_committed
     }
 }

@@ -213,7 +213,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                         continue;
                     }
                     let mut known = keys.iter().zip(&metas);
-                    if !known.all(|(key, meta)| self.may_read(&rights, meta, key)) {
+                    if !known.all(|(key, meta)| rights.may_read(meta, key)) {
                         return effects.probe("zeus: a reader waits for a commit");
                     }
                 }
@@ -237,10 +237,6 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 return;
             }
         }
-    }
-
-    fn may_read(&self, rights: &crate::state::Rights, meta: &Meta, key: &[u8]) -> bool {
-        rights.may_read(meta, key) || mutant!("zeus_reads_uncommitted")
     }
 
     fn may_own(&mut self, key: &[u8], stamp: Timestamp) -> bool {

@@ -93,13 +93,14 @@ fn commit_messages_are_pinned() {
 fn copies_are_pinned() {
     let number = b"\x09\0\0\0\0\0\0\0";
     check(Message::CopyRead { request: 9, cursor: 9 }, &golden(10, &[number, number]));
-    let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0", b"\x01\0\x01\0\0\0v"].concat();
+    let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0"].concat();
+    let entry = [&entry[..], b"\x01", REQUESTER_BYTES, b"\x01\0\x01\0\0\0v"].concat();
     let list = [b"\x01\0\0\0", &entry[..]].concat();
     let entries = quorate_zeus::Entries::check(&list).expect("a list of one");
     let found = entries.iter().next().expect("an entry");
     assert_eq!((found.key, found.version, found.round), (&b"k"[..], AT, AT));
     assert_eq!((found.is_under_way, found.owner), (false, MemberNumber(2)));
-    assert_eq!(found.content, Some(value(None)));
+    assert_eq!((found.requester, found.content), (Some(REQUESTER), Some(value(None))));
     let copy = Message::Copy { request: 9, next: 9, clock: 9, entries };
     check(copy, &golden(11, &[number, number, number, &list]));
 }
