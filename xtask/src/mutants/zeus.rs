@@ -118,11 +118,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant(
-        "zeus_default_owner_keeps",
-        "only an owner by name keeps a key for older transactions",
-        false,
-    ),
-    mutant(
         "zeus_younger_wins",
         "an older transaction is not made to wait for a younger one that waits",
         false,

@@ -443,8 +443,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn may_use_before(&self, key: &[u8], stamp: Timestamp) -> bool {
         let Some(round) = self.rounds.get(key) else { return false };
         let by_name = self.layout.node_of(round.previous) == Some(self.layout.node);
-        let keeps = by_name || mutant!("zeus_default_owner_keeps");
-        keeps && !round.given && stamp < round.requester.stamp
+        by_name && !round.given && stamp < round.requester.stamp
     }
 
     /// The round in which the key came to its owner: not the one that is under way.
