@@ -3,9 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_engine::{
-    Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Place,
-};
+use quorate_engine::{Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Place};
 use quorate_machine::{Command, Effects, Table};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_types::{EngineId, Incarnation, Now, Tag};
@@ -136,13 +134,6 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
     #[inline]
     fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         Message::decode(bytes)
-    }
-
-    fn delivery(message: &Message<'_>) -> Delivery {
-        match message {
-            Message::Val { .. } => Delivery::Lazy,
-            _ => Delivery::Now,
-        }
     }
 
     fn is_leased(&self) -> bool {

@@ -19,6 +19,9 @@ pub(crate) type Node = Zeus<MapTable<Meta>, Txn>;
 /// The message loss timeout of every test.
 pub(crate) const MLT: Duration = Duration::from_millis(20);
 
+/// Wall time at the start of every test, in nanoseconds.
+pub(crate) const WALL: u64 = quorate_harness::WALL;
+
 /// What a transaction wrote: its coordinator, its slot, and each key with what it left there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Written {

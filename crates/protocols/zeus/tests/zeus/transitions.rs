@@ -1,32 +1,461 @@
-//! One test for each transition.
+//! One test for each transition: of a requester, an arbiter, a coordinator, a follower, and of
+//! transactions. With three nodes `y` belongs to 1, 2, 3 in this order, and `k` to 2, 3, 1; with four
+//! nodes and two replicas `d` belongs to 2, 3.
 
-use quorate_zeus::{DataState, OwnerState};
+use quorate_machine::{Outcome, Refusal};
+use quorate_types::{Duration, Epoch, MemberNumber, Role, Timestamp, WriterId};
+use quorate_zeus::{DataState, Message, OwnerState, Requester};
 
-use crate::support::Cluster;
+use crate::support::{Cluster, MLT, Replicas, WALL};
+
+fn pairs() -> Cluster {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    Cluster::of(replicas, 4, |_| 0, u64::from)
+}
+
+/// Three nodes; node 1 has written `y`.
+fn written() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1");
+    cluster
+}
+
+fn requester(member: u32, sequence: u64) -> Requester {
+    let stamp = Timestamp::new(WALL + 1_000_000_000, WriterId(member));
+    Requester { member: MemberNumber(member), sequence, stamp }
+}
+
+fn at(version: u64, member: u32) -> Timestamp {
+    Timestamp::new(version, WriterId(member))
+}
+
+fn inv(round: Timestamp, requester: Requester) -> Message<'static> {
+    Message::Inv { key: b"y", round, requester, previous: MemberNumber(1) }
+}
+
+/// What is under way, in the order in which it was sent.
+fn sent(cluster: &mut Cluster) -> Vec<String> {
+    let packets = std::mem::take(&mut cluster.pool).into_iter();
+    packets.map(|packet| format!("{}->{} {}", packet.from, packet.to, packet.kind())).collect()
+}
+
+// --- arbiters ------------------------------------------------------------------------------------
+
+#[test]
+fn req_at_valid_begins_a_round() {
+    let mut cluster = written();
+    let message = Message::Req { key: b"y", requester: requester(3, 1), resumes: false };
+    cluster.tell(3, 2, &message);
+    assert_eq!(cluster.meta(2, "y").state, OwnerState::Drive);
+    assert_eq!(sent(&mut cluster), ["2->1 inv", "2->3 inv", "2->3 ack"]);
+}
+
+#[test]
+fn req_at_drive_of_the_same_request_asks_again() {
+    let mut cluster = written();
+    let message = Message::Req { key: b"y", requester: requester(3, 1), resumes: false };
+    cluster.tell(3, 2, &message);
+    let round = cluster.meta(2, "y").round;
+    cluster.pool.clear();
+    cluster.tell(3, 2, &message);
+    assert_eq!(cluster.meta(2, "y").round, round);
+    assert_eq!(sent(&mut cluster), ["2->1 inv", "2->3 inv", "2->3 ack"]);
+}
+
+#[test]
+fn req_amid_another_round_waits_if_it_is_the_oldest_and_is_rejected_otherwise() {
+    let mut cluster = written();
+    cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
+    cluster.pool.clear();
+    let young = Requester { stamp: at(u64::MAX, 1), ..requester(1, 1) };
+    cluster.tell(1, 2, &Message::Req { key: b"y", requester: young, resumes: false });
+    assert_eq!(sent(&mut cluster), [""; 0]);
+    // An older one takes its place, and makes the round as old as itself.
+    let old = Requester { stamp: at(1, 3), ..requester(3, 2) };
+    let old = Requester { member: MemberNumber(2), ..old };
+    cluster.tell(3, 2, &Message::Req { key: b"y", requester: old, resumes: false });
+    assert_eq!(sent(&mut cluster), ["2->1 nack", "2->1 inv", "2->3 inv", "2->3 ack"]);
+}
+
+#[test]
+fn req_to_resume_begins_nothing() {
+    let mut cluster = written();
+    cluster.tell(3, 2, &Message::Req { key: b"y", requester: requester(3, 1), resumes: true });
+    assert_eq!(sent(&mut cluster), [""; 0]);
+    cluster.tell(1, 2, &inv(at(100, 1), requester(3, 1)));
+    cluster.pool.clear();
+    cluster.tell(3, 2, &Message::Req { key: b"y", requester: requester(3, 2), resumes: true });
+    assert_eq!(sent(&mut cluster), ["2->1 inv", "2->3 inv", "2->3 ack"]);
+}
+
+#[test]
+fn inv_larger_is_adopted_and_smaller_ignored() {
+    let mut cluster = written();
+    cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
+    let meta = cluster.meta(2, "y");
+    assert_eq!((meta.round, meta.state), (at(100, 3), OwnerState::Invalid));
+    assert_eq!(meta.owner, cluster.number(1), "it is not settled");
+    assert_eq!(sent(&mut cluster), ["2->3 ack"]);
+    cluster.tell(3, 2, &inv(at(99, 3), requester(3, 1)));
+    assert_eq!(sent(&mut cluster), [""; 0]);
+    cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
+    assert_eq!(sent(&mut cluster), ["2->3 ack"], "once more");
+}
+
+#[test]
+fn inv_of_a_settled_round_is_answered_with_val() {
+    let mut cluster = written();
+    let settled = cluster.meta(2, "y").round;
+    for round in [settled, at(0, 3)] {
+        cluster.tell(3, 2, &inv(round, requester(3, 1)));
+        assert_eq!(sent(&mut cluster), ["2->3 val"]);
+    }
+}
+
+#[test]
+fn inv_larger_rejects_the_request_that_was_driven() {
+    let mut cluster = written();
+    let message = Message::Req { key: b"y", requester: requester(1, 9), resumes: false };
+    cluster.tell(3, 2, &Message::Req { key: b"y", requester: requester(3, 1), resumes: false });
+    cluster.pool.clear();
+    cluster.tell(1, 2, &message);
+    cluster.tell(1, 2, &inv(at(1_000, 1), requester(1, 9)));
+    assert!(sent(&mut cluster).contains(&"2->3 nack".to_owned()));
+}
+
+#[test]
+fn val_settles_the_round_that_it_names() {
+    let mut cluster = written();
+    cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
+    let val = |round| Message::Val { key: b"y", round, owner: MemberNumber(3) };
+    cluster.tell(3, 2, &val(at(99, 3)));
+    assert_eq!(cluster.meta(2, "y").state, OwnerState::Invalid);
+    cluster.tell(3, 2, &val(at(100, 3)));
+    let meta = cluster.meta(2, "y");
+    assert_eq!((meta.state, meta.owner), (OwnerState::Valid, MemberNumber(3)));
+    assert_eq!(meta.data, DataState::Valid, "a reader goes on reading");
+}
+
+#[test]
+fn the_owner_agrees_when_it_has_nothing_under_way_with_the_key() {
+    let mut cluster = written();
+    let tag = cluster.submit(1, "read=y write=x:2");
+    let updates = cluster.take(1, 0, "r-inv");
+    let oldest = Requester { stamp: at(1, 2), ..requester(2, 1) };
+    cluster.tell(2, 1, &inv(at(100, 2), oldest));
+    assert_eq!(sent(&mut cluster), [""; 0], "a transaction that has read it is under way");
+    assert_eq!(cluster.meta(1, "y").state, OwnerState::Invalid);
+    let later = cluster.submit(1, "append=y:3");
+    updates.iter().for_each(|packet| cluster.inject(packet));
+    cluster.deliver_some(|packet| packet.is(0, 1, "r-ack"));
+    assert_eq!(cluster.take(1, 2, "ack").len(), 1);
+    cluster.read_by(tag);
+    cluster.assert_open(later);
+}
+
+#[test]
+fn the_owner_sends_the_value_to_a_node_that_has_no_copy() {
+    let mut cluster = pairs();
+    cluster.run(2, "write=d:1");
+    cluster.submit(1, "append=d:2");
+    cluster.deliver(1, 0, "req");
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv"));
+    let copies: Vec<bool> = cluster
+        .take(0, 1, "ack")
+        .iter()
+        .map(|packet| matches!(packet.message(), Message::Ack { copy: Some(Some(_)), .. }))
+        .collect();
+    assert_eq!(copies, [true, false], "node 2 is the owner");
+}
+
+#[test]
+fn a_round_that_seems_stuck_is_driven_by_every_arbiter() {
+    let mut cluster = written();
+    cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
+    cluster.pool.clear();
+    cluster.tick(MLT);
+    assert!(sent(&mut cluster).contains(&"2->1 inv".to_owned()));
+    assert_eq!(cluster.meta(2, "y").state, OwnerState::Drive);
+    assert_eq!(cluster.meta(2, "y").round, at(100, 3), "the same round");
+}
+
+#[test]
+fn a_round_whose_requester_is_gone_is_settled_all_the_same() {
+    let mut cluster = written();
+    cluster.submit(2, "append=y:2");
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv"));
+    cluster.pool.clear();
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    let meta = cluster.meta(3, "y");
+    assert_eq!((meta.state, meta.owner), (OwnerState::Valid, MemberNumber(2)));
+    assert_eq!(cluster.writers("y"), [1], "the default owner");
+    assert_eq!(cluster.probed("zeus: a round is settled without its requester"), 2);
+}
+
+// --- requesters ----------------------------------------------------------------------------------
+
+#[test]
+fn a_requester_takes_the_key_before_it_tells_the_arbiters() {
+    let mut cluster = written();
+    let tag = cluster.submit(2, "append=y:2");
+    assert_eq!(cluster.take(2, 0, "inv").len(), 2, "it drives for itself");
+    assert_eq!(cluster.writers("y"), [1]);
+    cluster.pool.clear();
+    cluster.tick(MLT);
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv"));
+    cluster.deliver(3, 2, "ack");
+    assert_eq!(cluster.writers("y"), [0; 0], "one agreement is missing");
+    cluster.deliver(1, 2, "ack");
+    assert_eq!(cluster.meta(2, "y").owner, cluster.number(2));
+    let told = cluster.pool.iter().filter(|packet| packet.is(2, 0, "val")).count();
+    assert_eq!(told, 2);
+    cluster.deliver_all();
+    cluster.read_by(tag);
+}
+
+#[test]
+fn a_request_is_made_again_after_a_loss_and_after_a_rejection() {
+    let mut cluster = pairs();
+    cluster.run(2, "write=d:1");
+    cluster.submit(1, "append=d:2");
+    assert_eq!(sent(&mut cluster), ["1->2 req"]);
+    cluster.tick(MLT);
+    assert_eq!(sent(&mut cluster), ["1->3 req"], "another directory node");
+    cluster.tell(3, 1, &Message::Nack { key: b"d", sequence: 1 });
+    assert_eq!(sent(&mut cluster), [""; 0]);
+    cluster.tick(MLT);
+    assert_eq!(sent(&mut cluster), ["1->2 req"]);
+    cluster.tell(3, 1, &Message::Nack { key: b"d", sequence: 7 });
+    assert!(cluster.ignored.contains_key("zeus: NACK of no request"));
+}
+
+#[test]
+fn an_answer_to_a_closed_request_is_no_agreement() {
+    let mut cluster = pairs();
+    cluster.run(2, "write=d:1");
+    cluster.submit(1, "append=d:2");
+    cluster.deliver(1, 0, "req");
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv"));
+    let answers = cluster.pool.clone();
+    cluster.deliver_all();
+    cluster.run(4, "append=d:3");
+    assert_eq!(cluster.record(1, "d"), None, "it has forgotten the key");
+    answers.iter().for_each(|packet| cluster.inject(packet));
+    assert_eq!(cluster.record(1, "d"), None);
+    let resumes = cluster.take(1, 0, "req");
+    assert!(matches!(resumes[0].message(), Message::Req { resumes: true, .. }));
+    cluster.inject(&resumes[0]);
+    assert!(cluster.pool.is_empty(), "{:?}", cluster.pool);
+    cluster.run_for(MLT * 3);
+    cluster.assert_quiet(["d".to_owned()]);
+    assert_eq!(cluster.writers("d"), [4]);
+}
+
+// --- coordinators and followers ------------------------------------------------------------------
 
 #[test]
 fn a_key_is_made_at_its_default_owner_without_a_round() {
     let mut cluster = Cluster::new(3);
-    let owner = cluster.writers("k")[0];
-    let tag = cluster.submit(owner, "write=k:1");
-    assert_eq!(cluster.take(0, 0, "r-inv").len(), 2);
-    assert!(cluster.pool.is_empty());
+    let tag = cluster.submit(1, "write=y:1");
+    assert_eq!(sent(&mut cluster), ["1->2 r-inv", "1->3 r-inv"]);
     cluster.assert_open(tag);
-    let meta = cluster.meta(owner, "k");
+    let meta = cluster.meta(1, "y");
     assert_eq!((meta.data, meta.state), (DataState::Write, OwnerState::Valid));
-    assert_eq!(meta.owner, cluster.number(owner));
+    assert_eq!(meta.owner, cluster.number(1));
 }
 
 #[test]
-fn a_key_moves_to_where_it_is_used() {
-    let mut cluster = Cluster::new(3);
-    let owner = cluster.writers("k")[0];
-    let other = owner % 3 + 1;
-    cluster.run(owner, "write=k:1");
-    assert_eq!(cluster.run(other, "append=k:2"), [Some("1".to_owned())]);
-    assert_eq!(cluster.writers("k"), [other]);
-    for node in 1..=3 {
-        assert_eq!(cluster.run(node, "read=k"), [Some("12".to_owned())]);
+fn a_commit_takes_one_round_trip() {
+    let mut cluster = written();
+    let tag = cluster.submit(1, "append=y:2");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 3, "r-inv");
+    assert_eq!(cluster.meta(2, "y").data, DataState::Invalid);
+    cluster.deliver(2, 1, "r-ack");
+    cluster.assert_open(tag);
+    cluster.deliver(3, 1, "r-ack");
+    assert_eq!(cluster.read_by(tag), [Some("1")]);
+    assert_eq!(cluster.stamps[&tag], cluster.meta(1, "y").version);
+    assert_eq!(sent(&mut cluster), ["1->2 r-val", "1->3 r-val"]);
+}
+
+#[test]
+fn transactions_go_on_with_what_is_not_committed_and_are_committed_in_order() {
+    let mut cluster = written();
+    let first = cluster.submit(1, "append=y:2");
+    let second = cluster.submit(1, "append=y:3");
+    let reader = cluster.submit(1, "read=y");
+    let (early, late) = (cluster.take(1, 2, "r-inv"), cluster.take(1, 3, "r-inv"));
+    // Followers apply the second after the first, whichever comes first.
+    for packet in early.iter().rev().chain(late.iter().rev()) {
+        cluster.inject(packet);
     }
-    cluster.assert_quiet(["k".to_owned()]);
+    cluster.deliver_some(|packet| packet.is(2, 1, "r-ack"));
+    let acknowledged = cluster.take(3, 1, "r-ack");
+    cluster.inject(&acknowledged[1]);
+    for tag in [first, second, reader] {
+        cluster.assert_open(tag);
+    }
+    assert_eq!(cluster.meta(1, "y").data, DataState::Write);
+    cluster.inject(&acknowledged[0]);
+    assert_eq!(cluster.read_by(second), [Some("12")]);
+    assert_eq!(cluster.read_by(reader), [Some("123")]);
+}
+
+#[test]
+fn a_commit_does_not_make_a_later_version_readable() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    cluster.submit(1, "append=y:3");
+    for node in [2, 3] {
+        cluster.deliver(1, node, "r-inv");
+        cluster.deliver(node, 1, "r-ack");
+    }
+    assert_eq!(cluster.meta(1, "y").data, DataState::Write);
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 2, "r-val");
+    assert_eq!(cluster.meta(2, "y").data, DataState::Invalid);
+}
+
+#[test]
+fn a_repeated_update_is_acknowledged_again_and_changes_nothing() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    let update = cluster.take(1, 2, "r-inv");
+    cluster.inject(&update[0]);
+    let before = cluster.record(2, "y");
+    cluster.inject(&update[0]);
+    assert_eq!(cluster.record(2, "y"), before);
+    assert_eq!(cluster.take(2, 1, "r-ack").len(), 2);
+    cluster.run_for(MLT * 3);
+    cluster.inject(&update[0]);
+    assert_eq!(sent(&mut cluster), ["2->1 r-ack"], "also when it is committed");
+}
+
+#[test]
+fn a_follower_asks_for_a_commit_that_it_missed() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    cluster.deliver_some(|packet| !packet.is(0, 0, "r-val"));
+    cluster.pool.clear();
+    cluster.tick(MLT);
+    assert_eq!(sent(&mut cluster), ["2->1 r-ack", "3->1 r-ack"]);
+    cluster.tick(MLT);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(2, "read=y"), [Some("12".to_owned())]);
+}
+
+#[test]
+fn messages_of_another_epoch_are_ignored() {
+    let mut cluster = written();
+    let packet = |epoch| quorate_harness::Packet::new(3, 2, epoch, &inv(at(9, 3), requester(3, 1)));
+    for epoch in [Epoch(0), Epoch(2)] {
+        cluster.inject(&packet(epoch));
+    }
+    assert_eq!(cluster.ignored["zeus: message of another epoch"], 2);
+    assert_eq!(cluster.meta(2, "y").state, OwnerState::Valid);
+}
+
+#[test]
+fn an_owner_without_followers_answers_behind_the_lease_alone() {
+    let mut cluster = written();
+    cluster.expel(&[2, 3]);
+    let tag = cluster.submit(1, "append=y:2");
+    assert_eq!(cluster.read_by(tag), [Some("1")]);
+    assert!(cluster.pool.is_empty());
+}
+
+// --- transactions --------------------------------------------------------------------------------
+
+#[test]
+fn a_key_moves_to_where_it_is_used_and_is_read_everywhere() {
+    let mut cluster = written();
+    assert_eq!(cluster.run(2, "append=y:2"), [Some("1".to_owned())]);
+    assert_eq!(cluster.writers("y"), [2]);
+    for node in 1..=3 {
+        let tag = cluster.submit(node, "read=y");
+        assert_eq!(cluster.read_by(tag), [Some("12")], "without a message");
+    }
+    cluster.assert_quiet(["y".to_owned()]);
+}
+
+#[test]
+fn a_reader_waits_for_the_commit_of_what_it_reads() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    cluster.deliver(1, 2, "r-inv");
+    let reader = cluster.submit(2, "read=y");
+    cluster.assert_open(reader);
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(reader), [Some("12")]);
+}
+
+#[test]
+fn all_missing_keys_are_asked_for_at_once() {
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(3, "write=y:1 write=k:1 read=x");
+    assert_eq!(cluster.take(3, 0, "inv").len(), 6);
+    cluster.tick(MLT);
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [None]);
+}
+
+#[test]
+fn keys_that_are_found_on_the_way_are_asked_for_and_the_transaction_runs_again() {
+    let mut cluster = pairs();
+    cluster.run(2, "write=d:c");
+    cluster.run(1, "write=c:1");
+    let seen = cluster.run(3, "follow=d write=e:1");
+    assert_eq!(seen, [Some("c".to_owned()), Some("1".to_owned())]);
+    assert_eq!(cluster.probed("zeus: a transaction finds a key on the way"), 1);
+}
+
+#[test]
+fn an_expired_value_is_absent_and_a_reader_has_it_deleted() {
+    let mut cluster = written();
+    cluster.run(1, &format!("expire=y:{}", WALL / 1_000_000 + 5));
+    cluster.advance(Duration::from_millis(5));
+    assert_eq!(cluster.run(2, "read=y"), [None]);
+    assert_eq!(cluster.probed("zeus: a reader finds an expired value"), 1);
+    for node in 1..=3 {
+        let (meta, value) = cluster.record(node, "y").expect("a tombstone");
+        assert_eq!((meta.data, value), (DataState::Valid, None));
+    }
+}
+
+#[test]
+fn transactions_of_one_origin_run_in_order() {
+    let mut cluster = Cluster::new(3);
+    let moving = cluster.submit_as(1, 7, crate::txn::txn("append=k:1"));
+    let local = cluster.submit_as(1, 7, crate::txn::txn("append=y:1 read=k"));
+    cluster.assert_open(local);
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(moving), [None]);
+    assert_eq!(cluster.read_by(local), [None, Some("1")]);
+}
+
+#[test]
+fn what_waits_for_too_long_has_not_run() {
+    let mut cluster = pairs();
+    let tag = cluster.submit(1, "write=d:1");
+    cluster.run_some(Duration::from_secs(3), |_| false);
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Refused(Refusal::TimedOut)));
+    // The request stands: the key comes, and stays until another node asks for it.
+    cluster.run_for(MLT * 3);
+    assert_eq!(cluster.writers("d"), [1]);
+    assert_eq!(cluster.run(2, "read=d"), [None]);
+}
+
+#[test]
+fn a_node_that_is_not_active_refuses_what_has_not_run_and_knows_nothing_of_what_has() {
+    let mut cluster = written();
+    let sent = cluster.submit(1, "append=y:2");
+    let waiting = cluster.submit(1, "append=k:2");
+    cluster.pool.clear();
+    cluster.set_role(1, Role::Down);
+    assert_eq!(cluster.outcome(sent), Some(&Outcome::Unknown));
+    assert_eq!(cluster.outcome(waiting), Some(&Outcome::Refused(Refusal::NotServing)));
+    let late = cluster.submit(1, "read=y");
+    assert_eq!(cluster.outcome(late), Some(&Outcome::Refused(Refusal::NotServing)));
 }
