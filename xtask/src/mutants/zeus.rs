@@ -71,7 +71,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "zeus_given_key_still_read",
         "an owner outside the group stops reading when it agrees to give a key away",
-        false,
+        true,
     ),
     mutant(
         "zeus_default_owner_early",
@@ -90,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "zeus_only_last_dependency",
         "a transaction depends on all that it has read, not on the last alone",
-        false,
+        true,
     ),
     mutant(
         "zeus_replays_in_any_order",
@@ -115,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "zeus_agreement_forgotten",
         "an owner that has agreed to a round never uses the key again by right of age",
-        false,
+        true,
     ),
     mutant(
         "zeus_younger_wins",
@@ -133,5 +133,5 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a replica has joined when what was under way has come",
         false,
     ),
-    mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", false),
+    mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", true),
 ];

@@ -38,3 +38,4 @@ mod served;
 mod txn;
 mod votes;
 pub mod world;
+mod zeus;

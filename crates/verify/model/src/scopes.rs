@@ -5,6 +5,7 @@ use crate::explore::{Limits, Report};
 mod control;
 mod hermes;
 mod meerkat;
+mod zeus;
 
 /// When a scope is explored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,6 +66,6 @@ impl Entry {
 
 /// All scopes.
 pub fn all() -> Vec<Entry> {
-    let protocols = [meerkat::entries(), hermes::entries(), control::entries()];
+    let protocols = [meerkat::entries(), hermes::entries(), zeus::entries(), control::entries()];
     protocols.into_iter().flatten().collect()
 }

@@ -32,6 +32,11 @@ fn hermes() {
 }
 
 #[test]
+fn zeus() {
+    explore("zeus", small);
+}
+
+#[test]
 fn paxos() {
     explore("paxos", small);
 }

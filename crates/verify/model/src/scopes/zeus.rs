@@ -1,0 +1,269 @@
+//! Zeus's scopes. Which group a key has follows from its name. With three nodes all are in every
+//! group, and the first is the default owner: `x` 1, 3, 2; `y` 1, 2, 3; `k` 2, 3, 1; `z` 3, 2, 1. With
+//! four nodes and two replicas: `c` 1, 4; `d` 2, 3; `g` 4, 2; `h` 1, 3; `m` 3, 2.
+
+use quorate_types::{NodeId, NodeSet};
+
+use super::{Entry, Size};
+use crate::explore::explore;
+use crate::scope::{Change, Made, Scope};
+use crate::txn::Step::{self, Append, Read, Write};
+use crate::txn::Txn;
+use crate::zeus::Owners;
+
+/// These transactions, each at a node.
+fn cluster(
+    name: &'static str,
+    nodes: u16,
+    replicas: usize,
+    txns: &[(u16, &[Step])],
+) -> Scope<Owners> {
+    let calls: Vec<Txn> = txns.iter().map(|(_, steps)| Txn(steps.to_vec())).collect();
+    let steps = txns.iter().flat_map(|(_, steps)| steps.iter());
+    let mut keys: Vec<&'static str> = steps
+        .map(|step| match step {
+            Read(key) | Write(key, _) | Append(key, _) => *key,
+            other => unreachable!("no scope has {other:?}"),
+        })
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut scope = Scope::new(name, Owners { replicas, keys, calls }, nodes);
+    let made = |(node, _): &(u16, &[Step])| Made { node: NodeId(*node), after: None };
+    scope.calls = txns.iter().map(made).collect();
+    scope
+}
+
+/// Two nodes want a key at once that a third has written.
+fn race(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 3] =
+        [(1, &[Write("y", "a")]), (2, &[Append("y", "b")]), (3, &[Append("y", "c")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.first_calls = 1;
+    scope.rests = true;
+    scope
+}
+
+/// A key moves while messages are lost and repeated.
+fn lossy(name: &'static str, duplicates: u8) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] = [(1, &[Write("y", "a")]), (2, &[Append("y", "b")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.first_calls = 1;
+    scope.budget.loss = 1;
+    scope.budget.duplicates = duplicates;
+    scope.budget.timers = vec![1, 1, 0];
+    scope.rests = true;
+    scope
+}
+
+/// A node of these may crash while a key moves from node 1 to node 2.
+fn crash(name: &'static str, crashes: u16) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 3] =
+        [(1, &[Write("y", "a")]), (2, &[Append("y", "b")]), (3, &[Read("y")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.first_calls = 1;
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(crashes));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// A key goes to a node outside its group, with its data, and from there to another one.
+fn outside(name: &'static str, duplicates: u8) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 3] =
+        [(2, &[Write("d", "a")]), (1, &[Append("d", "b")]), (4, &[Append("d", "c")])];
+    let mut scope = cluster(name, 4, 2, &txns);
+    scope.first_calls = 2;
+    scope.budget.duplicates = duplicates;
+    scope.rests = true;
+    scope
+}
+
+/// The same, and the owner outside the group, or a member of the group, may crash.
+fn outside_crash(name: &'static str, crashes: u16) -> Scope<Owners> {
+    let mut scope = outside(name, 0);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(crashes));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
+/// One transaction reads a key, which then moves and is written: a reader must not see the second
+/// transaction and miss the first.
+fn handover_reads(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] =
+        [(1, &[Read("y"), Write("x", "a")]), (2, &[Write("y", "b"), Write("k", "b")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.rests = true;
+    scope
+}
+
+/// Transactions of one pipeline with other followers each, which depend on one another, and whose
+/// coordinator may crash: node 4 follows the second and not the first, which that one depends on.
+fn pipeline_split(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] =
+        [(1, &[Write("h", "a")]), (1, &[Append("h", "b"), Write("c", "b")])];
+    let mut scope = cluster(name, 4, 2, &txns);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// A transaction overwrites what one before it in the pipeline has read: it does not depend on that
+/// one, and nobody may see it without it.
+fn write_after_read(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] = [(1, &[Read("c"), Write("h", "a")]), (1, &[Write("c", "b")])];
+    let mut scope = cluster(name, 4, 2, &txns);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// Two writers, and readers of both keys on all nodes.
+fn long_fork(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 3] =
+        [(1, &[Append("y", "a")]), (2, &[Append("k", "b")]), (3, &[Read("k"), Read("y")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.rests = true;
+    scope
+}
+
+/// Each has what the other needs.
+fn deadlock(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] =
+        [(1, &[Append("y", "a"), Append("k", "a")]), (2, &[Append("k", "b"), Append("y", "b")])];
+    let mut scope = cluster(name, 3, 3, &txns);
+    scope.rests = true;
+    scope
+}
+
+/// The default owner of a key is taken out of the view, comes back, and is its default owner again;
+/// a node may miss the views in between.
+fn default_owner(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] = [(1, &[Append("y", "a")]), (2, &[Append("y", "b")])];
+    let mut scope = cluster(name, 2, 2, &txns);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(1)), Change::Promote(NodeId(1))];
+    scope
+}
+
+/// Zeus's part of the list.
+pub(super) fn entries() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "zeus-own-race",
+            size: Size::Small,
+            states: Some(7_905),
+            reaches: &["zeus: a round is superseded", "zeus: a request lost to another"],
+            run: |name, limits| explore(&race(name), limits),
+        },
+        Entry {
+            name: "zeus-own-lossy",
+            size: Size::Gate,
+            states: Some(148_923),
+            reaches: &["zeus: a round is driven again"],
+            run: |name, limits| explore(&lossy(name, 0), limits),
+        },
+        Entry {
+            name: "zeus-night-own-lossy",
+            size: Size::Night,
+            states: Some(1_402_466),
+            reaches: &["zeus: a round is driven again"],
+            run: |name, limits| explore(&lossy(name, 1), limits),
+        },
+        Entry {
+            name: "zeus-own-crash-owner",
+            size: Size::Small,
+            states: Some(4_717),
+            reaches: &["zeus: a default owner claims a key"],
+            run: |name, limits| explore(&crash(name, 1), limits),
+        },
+        Entry {
+            name: "zeus-own-crash-requester",
+            size: Size::Small,
+            states: Some(2_074),
+            reaches: &["zeus: a round is settled without its requester"],
+            run: |name, limits| explore(&crash(name, 2), limits),
+        },
+        Entry {
+            name: "zeus-outside",
+            size: Size::Small,
+            states: Some(115),
+            reaches: &["zeus: a former owner drops its copy"],
+            run: |name, limits| explore(&outside(name, 0), limits),
+        },
+        Entry {
+            name: "zeus-request-twice",
+            size: Size::Gate,
+            states: Some(148_591),
+            reaches: &["zeus: a former owner drops its copy"],
+            run: |name, limits| explore(&outside(name, 2), limits),
+        },
+        Entry {
+            name: "zeus-outside-crash-owner",
+            size: Size::Gate,
+            states: Some(208_133),
+            reaches: &["zeus: all nodes have recovered"],
+            run: |name, limits| explore(&outside_crash(name, 1), limits),
+        },
+        Entry {
+            name: "zeus-outside-crash-driver",
+            size: Size::Gate,
+            states: Some(503_564),
+            reaches: &["zeus: all nodes have recovered"],
+            run: |name, limits| explore(&outside_crash(name, 2), limits),
+        },
+        Entry {
+            name: "zeus-handover-reads",
+            size: Size::Small,
+            states: Some(5_406),
+            reaches: &["zeus: the owner defers its answer"],
+            run: |name, limits| explore(&handover_reads(name), limits),
+        },
+        Entry {
+            name: "zeus-pipeline-split",
+            size: Size::Small,
+            states: Some(9_127),
+            reaches: &[
+                "zeus: a transaction is replayed",
+                "zeus: a transaction waits for what it depends on",
+            ],
+            run: |name, limits| explore(&pipeline_split(name), limits),
+        },
+        Entry {
+            name: "zeus-write-after-read",
+            size: Size::Small,
+            states: Some(4_409),
+            reaches: &["zeus: a transaction is replayed"],
+            run: |name, limits| explore(&write_after_read(name), limits),
+        },
+        Entry {
+            name: "zeus-long-fork",
+            size: Size::Small,
+            states: Some(4_849),
+            reaches: &["zeus: a reader waits for a commit"],
+            run: |name, limits| explore(&long_fork(name), limits),
+        },
+        Entry {
+            name: "zeus-night-deadlock",
+            size: Size::Night,
+            states: Some(1_171_040),
+            reaches: &["zeus: the owner defers its answer"],
+            run: |name, limits| explore(&deadlock(name), limits),
+        },
+        Entry {
+            name: "zeus-default-owner",
+            size: Size::Gate,
+            states: Some(77_486),
+            reaches: &["zeus: a replica has joined"],
+            run: |name, limits| explore(&default_owner(name), limits),
+        },
+    ]
+}

@@ -1,0 +1,267 @@
+//! Zeus: strictly serializable transactions, one owner of each key, and copies that agree.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use quorate_harness::{Outbox, Process, Subject};
+use quorate_machine::{MapTable, Outcome};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Timestamp};
+use quorate_wire::Writer;
+use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Request, Zeus};
+
+use crate::engine::Engine;
+use crate::history::{Answer, Call, Store, answered, is_explained};
+use crate::scope::{Scope, active, contents};
+use crate::txn::{Step, Txn};
+use crate::world::World;
+
+type Machine = Zeus<MapTable<Meta>, Txn>;
+
+/// How the machines are set up, and their clients' transactions.
+#[derive(Clone, Debug)]
+pub(crate) struct Owners {
+    /// Members of each group.
+    pub(crate) replicas: usize,
+    /// Every key of the scope.
+    pub(crate) keys: Vec<&'static str>,
+    pub(crate) calls: Vec<Txn>,
+}
+
+/// What each version left in each key that its transaction wrote.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Ledger(BTreeMap<(Timestamp, Vec<u8>), Option<Vec<u8>>>);
+
+/// A record: its words and its value as text.
+fn record(machine: &Machine, key: &str) -> (Meta, String) {
+    let mut entries = machine.table().entries();
+    let found = entries.find(|(name, ..)| *name == key.as_bytes());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    found.map_or_else(Default::default, |(_, meta, _, content)| {
+        (meta, content.map(|content| text(content.bytes)).unwrap_or_default())
+    })
+}
+
+impl Owners {
+    /// At most one node may write a key.
+    fn check_owners(&self, world: &World<Self>) -> Result<(), String> {
+        for key in &self.keys {
+            let writes = |(node, machine): &(NodeId, &Machine)| {
+                let (meta, _) = record(machine, key);
+                world.holds_lease(*node) && machine.may_write(&meta, key.as_bytes())
+            };
+            let owners: Vec<NodeId> = world.up().filter(writes).map(|(node, _)| node).collect();
+            if owners.len() > 1 {
+                return Err(format!("{key} has the owners {owners:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A transaction that reads now whatever may be read at a node fits into the answers that clients
+    /// have heard.
+    fn check_reads(&self, world: &World<Self>) -> Result<(), String> {
+        let mut seen: Vec<BTreeMap<&'static str, String>> = Vec::new();
+        for (node, machine) in active(world) {
+            if !world.holds_lease(node) || machine.epoch() != world.view.epoch {
+                continue;
+            }
+            let read = self.keys.iter().filter_map(|key| {
+                let (meta, value) = record(machine, key);
+                machine.may_read(&meta, key.as_bytes()).then_some((*key, value))
+            });
+            let read: BTreeMap<_, _> = read.collect();
+            if seen.contains(&read) {
+                continue;
+            }
+            self.explain_read(world, &read).map_err(|reason| format!("at {node}: {reason}"))?;
+            seen.push(read);
+        }
+        Ok(())
+    }
+
+    fn explain_read(
+        &self,
+        world: &World<Self>,
+        read: &BTreeMap<&'static str, String>,
+    ) -> Result<(), String> {
+        let before = answered(&world.calls);
+        let heard = read.values().cloned().collect::<Vec<_>>().join(",");
+        let mut calls = world.calls.clone();
+        calls.push(Call { started: true, before, answer: Some(Answer::Done(heard)) });
+        let own = Txn(read.keys().map(|key| Step::Read(key)).collect());
+        let run =
+            |call: usize, store: &mut Store| self.calls.get(call).unwrap_or(&own).run_alone(store);
+        match is_explained(&calls, &Store::new(), true, &run) {
+            true => Ok(()),
+            false => Err(format!("a read would see {read:?}, after {:?}", world.calls)),
+        }
+    }
+}
+
+impl Subject for Owners {
+    type Machine = Machine;
+
+    fn start(&self, process: Process) -> Machine {
+        let Process { node, lane, incarnation, seed, .. } = process;
+        let mut config = Config::new(node, incarnation, lane, seed);
+        config.replicas = self.replicas;
+        config.op_timeout = Duration::from_secs(3600);
+        Zeus::new(config, MapTable::default())
+    }
+
+    fn begin_life(
+        machine: &mut Machine,
+        _now: Now,
+        incarnation: Incarnation,
+        outbox: &mut Outbox<Self>,
+    ) {
+        machine.reset(incarnation, outbox);
+    }
+
+    fn epoch(machine: &Machine, _told: Epoch) -> Epoch {
+        machine.epoch()
+    }
+
+    fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
+        message.encode(&mut Writer(out));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+
+    fn describe(message: &Message<'_>) -> String {
+        format!("{message:?}")
+    }
+}
+
+impl Engine for Owners {
+    type Ledger = Ledger;
+
+    fn hash(machine: &Machine, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
+    fn is_caught_up(machine: &Machine) -> bool {
+        machine.is_caught_up()
+    }
+
+    fn request(&self, call: usize) -> Request<Txn> {
+        // Every call has its own client: a machine keeps the order of one client's calls.
+        Request { origin: call as u64, command: self.calls[call].clone() }
+    }
+
+    fn describe_call(&self, call: usize) -> String {
+        self.calls[call].to_string()
+    }
+
+    fn run(&self, call: usize, store: &mut Store) -> String {
+        self.calls[call].run_alone(store)
+    }
+
+    fn answer(outcome: &Outcome<String>) -> Answer {
+        match outcome {
+            Outcome::Done(reply) => Answer::Done(reply.clone()),
+            Outcome::Refused(_) => Answer::Refused,
+            Outcome::Unknown => Answer::Unknown,
+        }
+    }
+
+    /// A version has one content.
+    fn note_sent(&self, ledger: &mut Ledger, _from: NodeId, bytes: &[u8]) -> Result<(), String> {
+        let Message::Update(update) = Self::decode(bytes) else { return Ok(()) };
+        for item in update.items.iter() {
+            let content = item.content.map(|content| content.bytes.to_vec());
+            let name = (update.version, item.key.to_vec());
+            let known = ledger.0.entry(name).or_insert_with(|| content.clone());
+            if *known != content {
+                return Err(format!("{:?} has two contents", update.version));
+            }
+        }
+        Ok(())
+    }
+
+    /// A version never goes back.
+    fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
+        for key in &self.keys {
+            let ((old, _), (new, _)) = (record(before, key), record(after, key));
+            let dropped = new.version == Timestamp::ZERO;
+            if new.version < old.version && !dropped {
+                return Err(format!("{key} went back from {old:?} to {new:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(
+        &self,
+        _scope: &Scope<Self>,
+        world: &mut World<Self>,
+        step: Option<(NodeId, &Machine)>,
+    ) -> Result<(), String> {
+        if step.is_none() {
+            return Ok(());
+        }
+        self.check_owners(world)?;
+        self.check_reads(world)?;
+        let ledger = Arc::clone(&world.ledger);
+        for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
+            for (key, meta, _, content) in machine.table().entries() {
+                let Some(told) = ledger.0.get(&(meta.version, key.to_vec())) else { continue };
+                if *told != content.map(|content| content.bytes.to_vec()) {
+                    return Err(format!("{node} holds another content of {:?}", meta.version));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
+        machine.is_at_rest() && machine.is_caught_up()
+    }
+
+    /// The group of each key agrees on its owner and its value, nobody else has a copy but the owner,
+    /// and what there is fits into the answers.
+    fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
+        let mut store = Store::new();
+        for key in &self.keys {
+            let mut seen = Vec::new();
+            let mut owners = 0;
+            for (node, machine) in active(world) {
+                let (meta, value) = record(machine, key);
+                owners += usize::from(machine.may_write(&meta, key.as_bytes()));
+                let is_owner = meta.owner == machine.number();
+                if !machine.group_of(key.as_bytes()).contains(node) && !is_owner {
+                    if meta != Meta::default() {
+                        return Err(format!("{node} keeps {key}"));
+                    }
+                    continue;
+                }
+                if (meta.data, meta.state) != (DataState::Valid, OwnerState::Valid) {
+                    return Err(format!("{key} at {node} is {meta:?}"));
+                }
+                seen.push((meta.version, meta.round, meta.owner, value));
+            }
+            seen.dedup();
+            if seen.len() > 1 || owners != 1 {
+                return Err(format!("{key} has {owners} owners and differs: {seen:?}"));
+            }
+            let value = seen.into_iter().map(|(.., value)| value).next().unwrap_or_default();
+            if !value.is_empty() {
+                store.insert((*key).to_owned(), value);
+            }
+        }
+        let answer = Some(Answer::Done(contents(&store)));
+        let mut calls = world.calls.clone();
+        calls.push(Call { started: true, before: answered(&world.calls), answer });
+        let run = |call: usize, store: &mut Store| match self.calls.get(call) {
+            Some(txn) => txn.run_alone(store),
+            None => contents(store),
+        };
+        match is_explained(&calls, &Store::new(), true, &run) {
+            true => Ok(()),
+            false => Err(format!("{store:?} is left after {:?}", world.calls)),
+        }
+    }
+}
