@@ -5,7 +5,8 @@ use core::hash::{Hash as Hashes, Hasher};
 
 use crate::delta::{self, Step};
 use crate::packed::{self, Items};
-use crate::{Hash, List, Set, SortedSet, ValueKind};
+use crate::stream::Splice;
+use crate::{Hash, List, Set, SortedSet, Stream, ValueKind};
 
 /// A large collection. A clone shares everything with its original until one of them changes.
 #[derive(Clone, Debug)]
@@ -22,6 +23,7 @@ enum Members {
     List(List),
     Set(Set),
     SortedSet(SortedSet),
+    Stream(Stream),
 }
 
 /// Bytes that no correct peer sends as a collection or a delta.
@@ -30,7 +32,7 @@ pub struct Damaged;
 
 /// Which kinds of values there are as collections.
 pub fn is_collection(kind: ValueKind) -> bool {
-    matches!(kind, ValueKind::Hash | ValueKind::List | ValueKind::Set | ValueKind::SortedSet)
+    kind != ValueKind::String
 }
 
 /// Whether a packed value may be kept as a large one. What is in Redis's compact encoding is as small as
@@ -42,8 +44,8 @@ pub fn may_be_large(kind: ValueKind, bytes: &[u8]) -> bool {
         ValueKind::Hash => form >= packed::BEYOND_COMPACT && form & packed::EXPIRING == 0,
         ValueKind::SortedSet => form >= packed::BEYOND_COMPACT,
         ValueKind::Set => form >= packed::STRINGS,
-        ValueKind::List => true,
-        ValueKind::String | ValueKind::Stream => false,
+        ValueKind::List | ValueKind::Stream => true,
+        ValueKind::String => false,
     }
 }
 
@@ -53,6 +55,10 @@ impl Collection {
     /// # Errors
     /// If this kind has no large form, if the hash has expiring fields, or if the bytes are damaged.
     pub fn unpack(kind: ValueKind, bytes: &[u8]) -> Result<Self, Damaged> {
+        if kind == ValueKind::Stream {
+            let stream = Stream::unpack(bytes).ok_or(Damaged)?;
+            return Ok(Self { form: 0, content: Members::Stream(stream) });
+        }
         let (form, count, items) = packed::split(bytes);
         let content = match kind {
             ValueKind::Hash if form & packed::EXPIRING != 0 => None,
@@ -69,12 +75,16 @@ impl Collection {
     /// Appends its packed bytes.
     pub fn pack(&self, out: &mut Vec<u8>) {
         out.reserve(self.packed_len());
+        if let Members::Stream(stream) = &self.content {
+            return stream.pack(out);
+        }
         out.extend_from_slice(&packed::header(self.form, self.len()));
         match &self.content {
             Members::Hash(hash) => hash.leaves().for_each(|leaf| out.extend_from_slice(leaf)),
             Members::List(list) => list.leaves().for_each(|leaf| out.extend_from_slice(leaf)),
             Members::Set(set) => set.leaves().for_each(|leaf| out.extend_from_slice(leaf)),
             Members::SortedSet(set) => set.leaves().for_each(|leaf| out.extend_from_slice(leaf)),
+            Members::Stream(_) => unreachable!("it has a header of its own"),
         }
     }
 
@@ -85,6 +95,7 @@ impl Collection {
             Members::List(list) => list.bytes(),
             Members::Set(set) => set.bytes(),
             Members::SortedSet(set) => set.bytes(),
+            Members::Stream(stream) => return stream.packed_len(),
         };
         packed::HEADER_BYTES + items
     }
@@ -96,6 +107,7 @@ impl Collection {
             Members::List(list) => list.memory(),
             Members::Set(set) => set.memory(),
             Members::SortedSet(set) => set.memory(),
+            Members::Stream(stream) => stream.memory(),
         }
     }
 
@@ -106,6 +118,7 @@ impl Collection {
             Members::List(_) => ValueKind::List,
             Members::Set(_) => ValueKind::Set,
             Members::SortedSet(_) => ValueKind::SortedSet,
+            Members::Stream(_) => ValueKind::Stream,
         }
     }
 
@@ -114,13 +127,14 @@ impl Collection {
         self.form
     }
 
-    /// How many members, fields or items it has.
+    /// How many members, fields, items or entries it has.
     pub fn len(&self) -> usize {
         match &self.content {
             Members::Hash(hash) => hash.len(),
             Members::List(list) => list.len(),
             Members::Set(set) => set.len(),
             Members::SortedSet(set) => set.len(),
+            Members::Stream(stream) => stream.len(),
         }
     }
 
@@ -149,6 +163,11 @@ impl Collection {
         if let Members::SortedSet(set) = &self.content { Some(set) } else { None }
     }
 
+    /// It, if it is a stream.
+    pub fn stream(&self) -> Option<&Stream> {
+        if let Members::Stream(stream) = &self.content { Some(stream) } else { None }
+    }
+
     /// Applies a delta, and appends its inverse, which is the delta that gives back what was here
     /// before. Work and memory grow with the delta and with what it takes away, and not with the
     /// collection.
@@ -165,39 +184,48 @@ impl Collection {
             rest = behind;
         }
         let (mut rest, mut undone, mut ends) = (delta, Vec::new(), Vec::new());
-        while let Some((step, behind)) = Step::split_first(rest) {
-            self.take(step, &mut undone);
+        let mut taken = Ok(());
+        while let Some((step, behind)) = Step::split_first(rest).filter(|_| taken.is_ok()) {
+            taken = self.take(step, &mut undone);
             ends.push(undone.len());
             rest = behind;
         }
         // What was done last is undone first.
+        let before = inverse.len();
         for (number, end) in ends.iter().enumerate().rev() {
             let start = if number == 0 { 0 } else { ends[number - 1] };
             inverse.extend_from_slice(&undone[start..*end]);
         }
-        Ok(())
+        if taken.is_err() {
+            let inverse = inverse.split_off(before);
+            self.apply(&inverse, &mut Vec::new()).expect("an inverse is a delta");
+        }
+        taken
     }
 
     /// Takes a step, and appends what undoes it.
-    fn take(&mut self, step: Step<'_>, undone: &mut Vec<u8>) {
+    fn take(&mut self, step: Step<'_>, undone: &mut Vec<u8>) -> Result<(), Damaged> {
         let back = match (&mut self.content, step) {
             (Members::Hash(hash), Step::Put { field, value }) => {
                 let old = hash.put(field, value);
-                return put_back(field, old, undone);
+                put_back(field, old, undone);
+                return Ok(());
             }
-            (Members::Hash(hash), Step::Remove(field)) => match hash.remove(field) {
-                Some(old) => return put_back(field, Some(old), undone),
-                None => return,
-            },
+            (Members::Hash(hash), Step::Remove(field)) => {
+                if let Some(old) = hash.remove(field) {
+                    put_back(field, Some(old), undone);
+                }
+                return Ok(());
+            }
             (Members::Set(set), Step::Add(member)) => {
                 if !set.add(member) {
-                    return;
+                    return Ok(());
                 }
                 Step::Remove(member)
             }
             (Members::Set(set), Step::Remove(member)) => {
                 if !set.remove(member) {
-                    return;
+                    return Ok(());
                 }
                 Step::Add(member)
             }
@@ -207,14 +235,15 @@ impl Collection {
             },
             (Members::SortedSet(set), Step::Remove(member)) => match set.remove(member) {
                 Some(score) => Step::Score(crate::Entry { score, member }),
-                None => return,
+                None => return Ok(()),
             },
             (Members::List(list), Step::Cut { at, count }) => {
                 let (mut items, mut left) = (Vec::new(), count);
                 while left > 0 {
                     left -= list.remove(at, left, &mut items);
                 }
-                return delta::write(Step::Insert { at, count, items: &items }, undone);
+                delta::write(Step::Insert { at, count, items: &items }, undone);
+                return Ok(());
             }
             (Members::List(list), Step::Insert { at, count, items }) => {
                 for (number, item) in (Items { rest: items }).enumerate() {
@@ -222,10 +251,30 @@ impl Collection {
                 }
                 Step::Cut { at, count }
             }
+            (Members::Stream(stream), Step::Counters(counters)) => {
+                let before = stream.count(counters)?;
+                delta::write(Step::Counters(&before), undone);
+                return Ok(());
+            }
+            (Members::Stream(stream), Step::Group { name, splice }) => {
+                let mut gone = Vec::new();
+                stream.change_group(name, splice, &mut gone)?;
+                let splice = Splice { at: splice.at, cut: splice.put.len(), put: &gone };
+                delta::write(Step::Group { name, splice }, undone);
+                return Ok(());
+            }
+            (Members::Stream(stream), Step::Chunk { first, splice }) => {
+                let mut gone = Vec::new();
+                stream.change_chunk(first, splice, &mut gone)?;
+                let splice = Splice { at: splice.at, cut: splice.put.len(), put: &gone };
+                delta::write(Step::Chunk { first, splice }, undone);
+                return Ok(());
+            }
             (_, Step::Form(form)) => Step::Form(core::mem::replace(&mut self.form, form)),
             _ => unreachable!("the step was found to fit"),
         };
         delta::write(back, undone);
+        Ok(())
     }
 }
 
@@ -242,7 +291,7 @@ fn put_back(field: &[u8], old: Option<Vec<u8>>, undone: &mut Vec<u8>) {
 }
 
 impl PartialEq for Collection {
-    /// Whether both have the same members, or the same items in the same order.
+    /// Whether both have the same members, or the same items or entries in the same order.
     fn eq(&self, other: &Self) -> bool {
         self.kind() == other.kind() && self.form == other.form && self.sorted() == other.sorted()
     }
@@ -274,7 +323,7 @@ impl Collection {
                 members.sort_unstable();
                 members.into_iter().for_each(|member| packed::put_item(member, &mut out));
             }
-            Members::List(_) | Members::SortedSet(_) => self.pack(&mut out),
+            Members::List(_) | Members::SortedSet(_) | Members::Stream(_) => self.pack(&mut out),
         }
         out
     }
@@ -289,6 +338,7 @@ impl Collection {
             Members::List(list) => list.check(),
             Members::Set(set) => set.check(),
             Members::SortedSet(set) => set.check(),
+            Members::Stream(stream) => stream.check(),
         }
     }
 }

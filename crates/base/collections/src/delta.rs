@@ -8,12 +8,17 @@
 //!       | CUT u32 u32        so many items of a list go, from this number on
 //!       | INSERT u32 u32 item*   so many items come before the one with this number
 //!       | FORM u8            the form of the packed bytes is this one from now on
+//!       | COUNTERS 44 bytes  a stream counts this from now on
+//!       | GROUP item splice  bytes of the group with this name are replaced
+//!       | CHUNK u64 u64 splice   bytes of the chunk that begins with this id are replaced
+//! splice = u32 u32 u32 bytes from this number on so many bytes go, and so many come
 //! ```
 //! Steps are absolute, and happen one after the other: numbers of items are those at that moment.
 
 use alloc::vec::Vec;
 
 use crate::packed::{self, Items};
+use crate::stream::{COUNTERS_BYTES, Splice};
 use crate::{Entry, ValueKind};
 
 const PUT: u8 = 1;
@@ -23,6 +28,9 @@ const REMOVE: u8 = 4;
 const CUT: u8 = 5;
 const INSERT: u8 = 6;
 const FORM: u8 = 7;
+const COUNTERS: u8 = 8;
+const GROUP: u8 = 9;
+const CHUNK: u8 = 10;
 
 /// One step of a delta.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -58,6 +66,22 @@ pub enum Step<'a> {
     },
     /// The form of the packed bytes is this one from now on.
     Form(u8),
+    /// A stream counts this from now on.
+    Counters(&'a [u8; COUNTERS_BYTES]),
+    /// Bytes of a group of a stream are replaced.
+    Group {
+        /// The name of the group.
+        name: &'a [u8],
+        /// Which bytes, and by what.
+        splice: Splice<'a>,
+    },
+    /// Bytes of a chunk of a stream are replaced.
+    Chunk {
+        /// The id with which the chunk begins, the milliseconds in the upper half.
+        first: u128,
+        /// Which bytes, and by what.
+        splice: Splice<'a>,
+    },
 }
 
 /// A delta that is being written.
@@ -128,7 +152,40 @@ pub(crate) fn write(step: Step<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(items);
         }
         Step::Form(form) => out.extend_from_slice(&[FORM, form]),
+        Step::Counters(counters) => {
+            out.push(COUNTERS);
+            out.extend_from_slice(counters);
+        }
+        Step::Group { name, splice } => {
+            out.push(GROUP);
+            packed::put_item(name, out);
+            write_splice(splice, out);
+        }
+        Step::Chunk { first, splice } => {
+            out.push(CHUNK);
+            out.extend_from_slice(&((first >> u64::BITS) as u64).to_le_bytes());
+            out.extend_from_slice(&(first as u64).to_le_bytes());
+            write_splice(splice, out);
+        }
     }
+}
+
+fn write_splice(splice: Splice<'_>, out: &mut Vec<u8>) {
+    for number in [splice.at, splice.cut, splice.put.len()] {
+        let number = u32::try_from(number).expect("limits bound a collection");
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(splice.put);
+}
+
+/// The first splice of these bytes, and the rest.
+fn split_splice(bytes: &[u8]) -> Option<(Splice<'_>, &[u8])> {
+    let (at, rest) = bytes.split_first_chunk()?;
+    let (cut, rest) = rest.split_first_chunk()?;
+    let (put, rest) = rest.split_first_chunk()?;
+    let [at, cut, put] = [at, cut, put].map(|bytes| u32::from_le_bytes(*bytes) as usize);
+    let (put, rest) = rest.split_at_checked(put)?;
+    Some((Splice { at, cut, put }, rest))
 }
 
 impl<'a> Step<'a> {
@@ -169,6 +226,23 @@ impl<'a> Step<'a> {
                 let (&form, rest) = rest.split_first()?;
                 Some((Step::Form(form), rest))
             }
+            COUNTERS => {
+                let (counters, rest) = rest.split_first_chunk()?;
+                Some((Step::Counters(counters), rest))
+            }
+            GROUP => {
+                let mut items = Items { rest };
+                let name = items.next()?;
+                let (splice, rest) = split_splice(items.rest)?;
+                Some((Step::Group { name, splice }, rest))
+            }
+            CHUNK => {
+                let (ms, rest) = rest.split_first_chunk()?;
+                let (seq, rest) = rest.split_first_chunk()?;
+                let [ms, seq] = [ms, seq].map(|bytes| u128::from(u64::from_le_bytes(*bytes)));
+                let (splice, rest) = split_splice(rest)?;
+                Some((Step::Chunk { first: ms << u64::BITS | seq, splice }, rest))
+            }
             _ => None,
         }
     }
@@ -193,7 +267,13 @@ impl<'a> Step<'a> {
                 *length = length.saturating_add(count);
                 fits
             }
-            Self::Form(form) => kind != ValueKind::Hash || form & packed::EXPIRING == 0,
+            Self::Form(form) => match kind {
+                ValueKind::Hash => form & packed::EXPIRING == 0,
+                _ => kind != ValueKind::Stream,
+            },
+            Self::Counters(_) | Self::Group { .. } | Self::Chunk { .. } => {
+                kind == ValueKind::Stream
+            }
         }
     }
 }

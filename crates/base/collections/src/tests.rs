@@ -1,13 +1,15 @@
 //! Random changes, beside the collections of the standard library.
 
+mod streams;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use crate::packed::{BEYOND_COMPACT, Builder, EXPIRING};
 use crate::{
-    Collection, Damaged, Delta, Draft, Entry, Step, ValueKind, is_collection, may_be_large,
-    place_of,
+    COUNTERS_BYTES, Collection, Damaged, Delta, Draft, Entry, Step, ValueKind, is_collection,
+    may_be_large, place_of,
 };
 
 /// Numbers that look random.
@@ -243,20 +245,22 @@ fn damaged_bytes_change_nothing() {
         }
     }
     assert!(Collection::unpack(ValueKind::String, b"text").is_err());
-    assert!(!is_collection(ValueKind::Stream));
+    assert!(!is_collection(ValueKind::String));
 }
 
 #[test]
 fn steps_of_another_kind_are_no_delta() {
     let empty = Builder::new(0, 0).finish(0);
     for kind in KINDS {
-        for other in KINDS.into_iter().filter(|other| *other != kind) {
+        let others = [KINDS.as_slice(), &[ValueKind::Stream]].concat();
+        for other in others.into_iter().filter(|other| *other != kind) {
             let mut collection = Collection::unpack(kind, &empty).expect("it is empty");
             let mut delta = Delta::new();
             match other {
                 ValueKind::Hash => delta.push(Step::Put { field: b"f", value: b"v" }),
                 ValueKind::Set => delta.push(Step::Add(b"m")),
                 ValueKind::List => delta.insert(0, [&b"i"[..]].into_iter()),
+                ValueKind::Stream => delta.push(Step::Counters(&[0; COUNTERS_BYTES])),
                 _ => delta.push(Step::Score(Entry { score: 1.0, member: b"m" })),
             }
             assert!(collection.apply(&delta.into_bytes(), &mut Vec::new()).is_err());

@@ -142,6 +142,18 @@ impl Leaf {
         }
     }
 
+    /// Replaces so many bytes of an item at a place.
+    pub(crate) fn splice(&mut self, at: usize, cut: usize, put: &[u8]) {
+        let (over, more) = put.split_at(cut.min(put.len()));
+        let end = at + over.len();
+        self.items[at..end].copy_from_slice(over);
+        if more.is_empty() {
+            self.items.drain(end..at + cut);
+        } else {
+            self.put(end, &[more]);
+        }
+    }
+
     /// Takes the item out that lies in this place.
     pub(crate) fn remove(&mut self, place: core::ops::Range<usize>) {
         self.items.drain(place);

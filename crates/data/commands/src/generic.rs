@@ -54,6 +54,7 @@ fn encoding(content: Content<'_>, large: Option<&Collection>) -> &'static str {
         return match large.kind() {
             ValueKind::List => "quicklist",
             ValueKind::SortedSet => "skiplist",
+            ValueKind::Stream => "stream",
             _ => "hashtable",
         };
     }

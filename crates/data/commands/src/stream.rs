@@ -27,12 +27,16 @@
 //! chunk begins among the chunks: an entry is added behind it, and what is before is copied as it
 //! is.
 //!
+//! A large stream ([`quorate_collections::Stream`]) has the same chunks and groups, each by itself, in
+//! trees. [`packed::Stream`] reads both forms, and [`edit::Edit`] changes them.
+//!
 //! Whatever the bytes are, reading them gives entries or an error.
 
 mod answer;
 mod bytes;
 mod consumers;
 mod dump;
+mod edit;
 mod entries;
 mod groups;
 mod id;

@@ -10,7 +10,7 @@ use quorate_types::UnixMillis;
 
 use super::StreamId;
 use super::answer::Answer;
-use super::entries::{parse_ids, store};
+use super::entries::parse_ids;
 use super::groups::{Group, Pending, no_group, no_group_of_key};
 use super::packed::{Index, Stream};
 use crate::expiry::quote;
@@ -25,7 +25,7 @@ key_functions! {
     xgroup_destroy => |args, _, current| {
         let stream = present(current)?;
         Ok(match stream.find_group(args.get(3))? {
-            Ok((place, _)) => (Reply::Int(1), store(stream.with_group(place, None), current)?),
+            Ok((place, _)) => (Reply::Int(1), stream.with_group(&place, args.get(3), None).store(current)?),
             Err(_) => (Reply::Int(0), Change::Keep),
         })
     };
@@ -38,7 +38,7 @@ key_functions! {
             return Ok((Reply::Int(0), Change::Keep));
         }
         group.consumer(args.get(4), now.0);
-        Ok((Reply::Int(1), store(stream.with_group(place, Some(&group)), current)?))
+        Ok((Reply::Int(1), stream.with_group(&place, group.name, Some(&group)).store(current)?))
     };
     xgroup_delconsumer => |args, _, current| {
         let stream = present(current)?;
@@ -49,7 +49,7 @@ key_functions! {
             return Ok((Reply::Int(0), Change::Keep));
         };
         let pending = group.remove_consumer(at);
-        let change = store(stream.with_group(place, Some(&group)), current)?;
+        let change = stream.with_group(&place, group.name, Some(&group)).store(current)?;
         Ok((Reply::Int(pending as i64), change))
     };
     xack => |args, _, current| try_xack(args, current);
@@ -113,7 +113,7 @@ fn try_create<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         return Err(Reply::error("BUSYGROUP Consumer Group name already exists"));
     };
     let group = Group::new(args.get(3), last, read);
-    Ok((Reply::Ok, store(stream.with_group(place, Some(&group)), current)?))
+    Ok((Reply::Ok, stream.with_group(&place, group.name, Some(&group)).store(current)?))
 }
 
 fn try_setid<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -129,7 +129,7 @@ fn try_setid<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         _ => StreamId::parse_or_end(args.get(4), 0)?,
     };
     group.read = read;
-    Ok((Reply::Ok, store(stream.with_group(place, Some(&group)), current)?))
+    Ok((Reply::Ok, stream.with_group(&place, group.name, Some(&group)).store(current)?))
 }
 
 fn try_xack<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -144,7 +144,7 @@ fn try_xack<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     if acknowledged == 0 {
         return nothing;
     }
-    let change = store(stream.with_group(place, Some(&group)), current)?;
+    let change = stream.with_group(&place, group.name, Some(&group)).store(current)?;
     Ok((Reply::Int(acknowledged as i64), change))
 }
 
@@ -331,8 +331,8 @@ fn try_xclaim<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outc
         });
     }
     pending.apply(&mut group);
-    let bytes = || stream.with_group(place, Some(&group));
-    let change = if changed { store(bytes(), current)? } else { Change::Keep };
+    let made = || stream.with_group(&place, group.name, Some(&group));
+    let change = if changed { made().store(current)? } else { Change::Keep };
     Ok((Reply::Array(replies), change))
 }
 
@@ -440,7 +440,7 @@ fn try_xautoclaim<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> 
     let next = group.pending.get(at).map_or(StreamId::MIN, |pending| pending.id);
     let changed = !claimed.is_empty() || !gone.is_empty();
     group.pending.retain(|pending| gone.binary_search(&pending.id).is_err());
-    let bytes = || stream.with_group(place, Some(&group));
-    let change = if changed { store(bytes(), current)? } else { Change::Keep };
+    let made = || stream.with_group(&place, group.name, Some(&group));
+    let change = if changed { made().store(current)? } else { Change::Keep };
     Ok((Reply::Array(vec![next.reply(), Reply::Array(claimed), Reply::Array(deleted)]), change))
 }

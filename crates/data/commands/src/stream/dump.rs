@@ -30,7 +30,7 @@ const RAW_ID_BYTES: usize = 16;
 /// Writes a stream as Redis 7.0 does, which keeps the bytes of deleted entries.
 pub(crate) fn write(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged> {
     let stream = Stream::read(bytes)?;
-    write_length(stream.chunks().count(), out);
+    write_length(stream.chunk_count(), out);
     for chunk in stream.chunks() {
         let chunk = chunk?;
         write_string(&raw_id(chunk.first), out);
@@ -129,8 +129,7 @@ pub(crate) fn read(counted: bool, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
         added = reader.number()?;
     }
     let header = Stream { length: chunks.length, added, last, max_deleted, ..Stream::default() };
-    let header = Stream { tail: chunks.tail, ..header };
-    let ungrouped = header.bytes(&[], &[&chunks.bytes]);
+    let ungrouped = header.bytes(chunks.tail, &[], &[&chunks.bytes]);
     let stream = Stream::read(&ungrouped).ok()?;
     let mut groups = BTreeMap::new();
     for _ in 0..reader.length()? {
@@ -140,7 +139,7 @@ pub(crate) fn read(counted: bool, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
         }
     }
     let groups: Vec<&[u8]> = groups.values().map(|group| &group[..]).collect();
-    Some(stream.with_groups(&groups))
+    Some(header.bytes(chunks.tail, &groups, &[&chunks.bytes]))
 }
 
 /// Reads a group: its name, and its bytes in a stream.
@@ -189,7 +188,7 @@ fn read_group(
     let consumers: Vec<_> = consumers.iter().map(consumer).collect();
     group.consumers = consumers.iter().map(|(name, seen)| Consumer { name, seen: *seen }).collect();
     group.pending = pending.into_iter().map(|(pending, _)| pending).collect();
-    let bytes = group.encode();
+    let (bytes, _) = group.encode();
     Some((name, bytes))
 }
 
@@ -237,7 +236,7 @@ impl Chunks {
         names.iter().for_each(|name| put_item(name, &mut fields));
         let node_bytes = u32::try_from(bytes.len()).ok()?;
         let empty =
-            |first| Chunk { first, last: first, live: 0, deleted: 0, node_bytes, body: &[] };
+            |first| Chunk { first, last: first, live: 0, deleted: 0, node_bytes, body: &[], at: 0 };
         let (mut chunk, mut entries) = (empty(first), Vec::new());
         let (mut live_found, mut deleted_found) = (0, 0);
         while !elements.0.is_empty() {

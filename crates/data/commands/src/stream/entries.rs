@@ -2,16 +2,17 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Current, ValueKind, mutant};
+use quorate_machine::{Change, Current, mutant};
 use quorate_types::UnixMillis;
 
 use super::StreamId;
 use super::answer::Answer;
+use super::bytes::Damaged;
+use super::edit::{Changed, Edit, Trim, TrimTo};
 use super::id::Given;
-use super::packed::{CHUNK_ENTRIES_MAX, Stream, Trim, TrimTo};
+use super::packed::{CHUNK_ENTRIES_MAX, Stream};
 use crate::number::integer;
 use crate::options::{SYNTAX, c_string, is_word};
-use crate::packed::replace;
 use crate::several::wrong_number_of_arguments;
 use crate::string::{Outcome, key_functions};
 use crate::{Args, Reply};
@@ -30,14 +31,6 @@ key_functions! {
     xdel => |args, _, current| try_xdel(args, current);
     xtrim => |args, _, current| try_xtrim(args, current);
     xsetid => |args, _, current| try_xsetid(args, current);
-}
-
-/// The change that leaves these bytes in the key.
-pub(super) fn store<'a>(
-    bytes: Vec<u8>,
-    current: Current<'_>,
-) -> Result<Change<'a>, Reply<'static>> {
-    replace(bytes, ValueKind::Stream, current)
 }
 
 /// The id that a new entry is to have.
@@ -174,21 +167,38 @@ fn try_xadd<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcom
     let id = id.after(stream.last, now).ok_or(Reply::error(
         "ERR The ID specified in XADD is equal or smaller than the target stream top item",
     ))?;
-    let mut bytes = stream.append(id, items)?;
+    let mut edit = Edit::new(stream);
+    edit.append(id, items)?;
+    let length = edit.after.length;
+    let mut changed = edit.finish();
     if let Some(trim) = options.trim {
-        let (deleted, trimmed) = Stream::read(&bytes)?.trim(&trim)?;
-        if deleted > 0 {
-            bytes = trimmed;
+        // The first chunk is as it was, unless it is the one that has the new entry.
+        let first = stream.chunks().next().transpose()?;
+        let has_others = stream.chunks().nth(1).is_some();
+        if !first.is_some_and(|first| has_others && trim.takes_nothing(&first, length)) {
+            changed = trimmed(changed, &trim, current)?;
         }
     }
-    Ok((id.reply(), store(bytes, current)?))
+    Ok((id.reply(), changed.store(current)?))
+}
+
+/// What becomes of a stream that is trimmed when it has changed.
+fn trimmed(changed: Changed, trim: &Trim, current: Current<'_>) -> Result<Changed, Damaged> {
+    let mut large = None;
+    let mut edit = Edit::new(changed.look(current.large, &mut large)?);
+    if edit.trim(trim)? == 0 {
+        return Ok(changed);
+    }
+    let later = edit.finish();
+    Ok(changed.then(later))
 }
 
 fn try_xtrim<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let trim = Options::parse(args, false)?.trim.expect("it is wrong without");
     let Some(stream) = Stream::of(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let (deleted, bytes) = stream.trim(&trim)?;
-    let change = if deleted == 0 { Change::Keep } else { store(bytes, current)? };
+    let mut edit = Edit::new(stream);
+    let deleted = edit.trim(&trim)?;
+    let change = if deleted == 0 { Change::Keep } else { edit.finish().store(current)? };
     Ok((Reply::Int(deleted as i64), change))
 }
 
@@ -218,8 +228,9 @@ fn try_xdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let mut ids = parse_ids(args, 2)?;
     ids.sort_unstable();
     ids.dedup();
-    let (deleted, bytes) = stream.without(&ids)?;
-    let change = if deleted == 0 { Change::Keep } else { store(bytes, current)? };
+    let mut edit = Edit::new(stream);
+    let deleted = edit.delete(&ids)?;
+    let change = if deleted == 0 { Change::Keep } else { edit.finish().store(current)? };
     Ok((Reply::Int(deleted as i64), change))
 }
 
@@ -249,7 +260,7 @@ fn try_xsetid<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
             return Err(SYNTAX);
         }
     }
-    let mut stream = Stream::of(current)?.ok_or(Reply::error("ERR no such key"))?;
+    let stream = Stream::of(current)?.ok_or(Reply::error("ERR no such key"))?;
     if stream.last_entry()?.is_some_and(|entry| id < entry.id) {
         return Err(Reply::error(
             "ERR The ID specified in XSETID is smaller than the target stream top item",
@@ -260,10 +271,11 @@ fn try_xsetid<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
             "ERR The entries_added specified in XSETID is smaller than the target stream length",
         ));
     }
-    stream.last = id;
-    stream.added = added.unwrap_or(stream.added);
+    let mut edit = Edit::new(stream);
+    edit.after.last = id;
+    edit.after.added = added.unwrap_or(stream.added);
     if max_deleted != StreamId::MIN {
-        stream.max_deleted = max_deleted;
+        edit.after.max_deleted = max_deleted;
     }
-    Ok((Reply::Ok, store(stream.unchanged(), current)?))
+    Ok((Reply::Ok, edit.finish().store(current)?))
 }

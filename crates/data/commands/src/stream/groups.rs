@@ -8,7 +8,8 @@ use quorate_machine::mutant;
 
 use super::StreamId;
 use super::bytes::{Damaged, put_item, put_number, take, take_item, take_number, unzigzag, zigzag};
-use super::packed::Stream;
+use super::edit::{Changed, Edit, LENGTH_BYTES};
+use super::packed::{Parts, Stream};
 use crate::Reply;
 use crate::expiry::quote;
 use crate::options::c_string;
@@ -51,8 +52,9 @@ impl<'a> Group<'a> {
         Self { name, last, read, consumers: Vec::new(), pending: Vec::new() }
     }
 
-    fn decode(mut rest: &'a [u8]) -> Result<Self, Damaged> {
-        let rest = &mut rest;
+    /// The group of these bytes, and how many come before what is pending.
+    fn decode(bytes: &'a [u8]) -> Result<(Self, usize), Damaged> {
+        let rest = &mut { bytes };
         let name = take_item(rest)?;
         let ms = u64::from_le_bytes(take(rest)?);
         let last = StreamId { ms, seq: u64::from_le_bytes(take(rest)?) };
@@ -63,7 +65,9 @@ impl<'a> Group<'a> {
             group.consumers.push(Consumer { name, seen: take_number(rest)? });
         }
         let (mut id, mut delivered) = (StreamId::MIN, 0);
-        for _ in 0..take_number(rest)? {
+        let count = take_number(rest)?;
+        let head = bytes.len() - rest.len();
+        for _ in 0..count {
             let ms = take_number(rest)?;
             let seq = take_number(rest)?;
             let base = if ms == 0 { id.seq } else { 0 };
@@ -79,11 +83,12 @@ impl<'a> Group<'a> {
             let delivered = delivered.cast_unsigned();
             group.pending.push(Pending { id, consumer, delivered, count });
         }
-        if rest.is_empty() { Ok(group) } else { Err(Damaged) }
+        if rest.is_empty() { Ok((group, head)) } else { Err(Damaged) }
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::from([0; 4]);
+    /// The bytes of the group behind their length, and how many come before what is pending.
+    pub(super) fn encode(&self) -> (Vec<u8>, usize) {
+        let mut out = Vec::from([0; LENGTH_BYTES]);
         put_item(self.name, &mut out);
         out.extend_from_slice(&self.last.ms.to_le_bytes());
         out.extend_from_slice(&self.last.seq.to_le_bytes());
@@ -94,6 +99,7 @@ impl<'a> Group<'a> {
             put_number(consumer.seen, &mut out);
         }
         put_number(self.pending.len() as u64, &mut out);
+        let head = out.len();
         let (mut id, mut delivered) = (StreamId::MIN, 0);
         for pending in &self.pending {
             let base = if pending.id.ms == id.ms { id.seq } else { 0 };
@@ -106,9 +112,9 @@ impl<'a> Group<'a> {
             (id, delivered) = (pending.id, at);
         }
         // A longer one makes the value too long, which is refused.
-        let bytes = u32::try_from(out.len() - 4).unwrap_or(u32::MAX);
-        out[..4].copy_from_slice(&bytes.to_le_bytes());
-        out
+        let bytes = u32::try_from(out.len() - LENGTH_BYTES).unwrap_or(u32::MAX);
+        out[..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
+        (out, head)
     }
 
     /// Which consumer has this name.
@@ -176,38 +182,61 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Where a group stands, or where it would.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// Where it begins among the packed groups.
+    at: usize,
+    /// Its bytes without their length; none if it isn't there.
+    pub(super) held: &'a [u8],
+    /// How many of them come before what is pending.
+    pub(super) head: usize,
+}
+
+impl Place<'_> {
+    /// Where it stands among the packed groups.
+    pub(super) fn range(&self) -> Range<usize> {
+        let length = if self.held.is_empty() { 0 } else { LENGTH_BYTES + self.held.len() };
+        self.at..self.at + length
+    }
+}
+
 /// A group and where it stands, or where it would.
-pub(super) type Search<'a> = Result<(Range<usize>, Group<'a>), Range<usize>>;
+pub(super) type Search<'a> = Result<(Place<'a>, Group<'a>), Place<'a>>;
 
 /// How it is written that the number of entries read can't be told.
 pub(super) const UNKNOWN: i64 = -1;
 
 impl<'a> Stream<'a> {
-    /// The groups by name: where each stands, and its bytes.
-    fn group_places(&self) -> impl Iterator<Item = Result<(Range<usize>, &'a [u8]), Damaged>> {
-        let all = self.groups;
-        let mut rest = all;
-        core::iter::from_fn(move || {
+    /// The groups by name: where each stands among the packed ones, and its bytes.
+    fn group_places(&self) -> impl Iterator<Item = Result<(usize, &'a [u8]), Damaged>> + use<'a> {
+        let (mut rest, large) = match self.parts {
+            Parts::Packed { groups, .. } => (groups, None),
+            Parts::Large(large) => (&[][..], Some(large)),
+        };
+        let all = rest.len();
+        let packed = core::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
-            let begin = all.len() - rest.len();
+            let at = all - rest.len();
             let mut read = || {
                 let bytes = u32::from_le_bytes(take(&mut rest)?) as usize;
                 let (body, behind) = rest.split_at_checked(bytes).ok_or(Damaged)?;
                 rest = behind;
-                Ok((begin..all.len() - rest.len(), body))
+                Ok((at, body))
             };
             let read = read();
             if read.is_err() {
                 rest = &[];
             }
             Some(read)
-        })
+        });
+        packed.chain(large.into_iter().flat_map(|large| large.groups().map(|group| Ok((0, group)))))
     }
 
     pub(super) fn groups(&self) -> Result<Vec<Group<'a>>, Damaged> {
-        self.group_places().map(|group| Group::decode(group?.1)).collect()
+        self.group_places().map(|group| Ok(Group::decode(group?.1)?.0)).collect()
     }
 
     pub(super) fn group_count(&self) -> usize {
@@ -216,23 +245,40 @@ impl<'a> Stream<'a> {
 
     /// The group with this name and where it stands, or where it would.
     pub(super) fn find_group(&self, name: &[u8]) -> Result<Search<'a>, Damaged> {
+        let found = |at, held| {
+            let (group, head) = Group::decode(held)?;
+            Ok(Ok((Place { at, held, head }, group)))
+        };
+        let absent = |at| Ok(Err(Place { at, held: &[], head: 0 }));
+        let groups = match self.parts {
+            Parts::Packed { groups, .. } => groups,
+            Parts::Large(large) => {
+                return large.group(name).map_or_else(|| absent(0), |held| found(0, held));
+            }
+        };
         for group in self.group_places() {
-            let (place, body) = group?;
+            let (at, body) = group?;
             let held = take_item(&mut { body })?;
             if held == name {
-                return Ok(Ok((place, Group::decode(body)?)));
+                return found(at, body);
             }
             if held > name {
-                return Ok(Err(place.start..place.start));
+                return absent(at);
             }
         }
-        Ok(Err(self.groups.len()..self.groups.len()))
+        absent(groups.len())
     }
 
-    /// The bytes of the stream with this group, or none, in place of what stands there.
-    pub(super) fn with_group(&self, place: Range<usize>, group: Option<&Group<'_>>) -> Vec<u8> {
-        let group = group.map(Group::encode).unwrap_or_default();
-        self.with_groups(&[&self.groups[..place.start], &group, &self.groups[place.end..]])
+    /// What becomes of the stream when this group, or none, stands in this place.
+    pub(super) fn with_group(
+        &self,
+        place: &Place<'a>,
+        name: &[u8],
+        group: Option<&Group<'_>>,
+    ) -> Changed {
+        let mut edit = Edit::new(*self);
+        edit.set_group(place, name, group);
+        edit.finish()
     }
 
     /// Whether an entry from this one on was deleted while there were entries before it.

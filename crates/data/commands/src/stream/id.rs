@@ -41,6 +41,11 @@ impl StreamId {
         }
     }
 
+    /// The milliseconds in the upper half, the number in the lower one.
+    pub(super) fn number(self) -> u128 {
+        u128::from(self.ms) << u64::BITS | u128::from(self.seq)
+    }
+
     /// Its text.
     pub(crate) fn text(self) -> Vec<u8> {
         format!("{}-{}", self.ms, self.seq).into_bytes()

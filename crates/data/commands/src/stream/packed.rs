@@ -1,8 +1,9 @@
-//! A stream's bytes: see [`crate::stream`] for their form.
+//! A stream's chunks and entries, packed or large: see [`crate::stream`] for their bytes.
 
 use alloc::vec::Vec;
 use core::iter;
 
+use quorate_collections as collections;
 use quorate_machine::{Current, ValueKind, mutant};
 
 use super::StreamId;
@@ -13,11 +14,11 @@ use crate::string::WRONGTYPE;
 /// Bytes before the groups.
 const HEADER_BYTES: usize = 52;
 /// Bytes of a chunk before its fields.
-const CHUNK_BYTES: usize = 42;
+pub(super) const CHUNK_BYTES: usize = 4 + collections::CHUNK_HEAD_BYTES;
 /// Entries of a chunk, deleted ones included (`stream-node-max-entries`).
 pub(super) const CHUNK_ENTRIES_MAX: usize = 100;
 /// Bytes of a node of Redis (`stream-node-max-bytes`).
-const NODE_BYTES_MAX: usize = 4096;
+pub(super) const NODE_BYTES_MAX: usize = 4096;
 /// Bytes of a node of Redis without elements.
 const NODE_BYTES_MIN: usize = 7;
 
@@ -32,10 +33,25 @@ pub(crate) struct Stream<'a> {
     pub(super) last: StreamId,
     /// The largest id of an entry that was deleted.
     pub(super) max_deleted: StreamId,
-    /// Where in `chunks` the last one begins.
-    pub(super) tail: usize,
-    pub(super) groups: &'a [u8],
-    pub(super) chunks: &'a [u8],
+    pub(super) parts: Parts<'a>,
+}
+
+/// The groups and the chunks of a stream, in either form.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Parts<'a> {
+    Packed {
+        /// Where in `chunks` the last one begins.
+        tail: usize,
+        groups: &'a [u8],
+        chunks: &'a [u8],
+    },
+    Large(&'a collections::Stream),
+}
+
+impl Default for Parts<'_> {
+    fn default() -> Self {
+        Self::Packed { tail: 0, groups: &[], chunks: &[] }
+    }
 }
 
 impl<'a> Stream<'a> {
@@ -44,53 +60,129 @@ impl<'a> Stream<'a> {
     /// # Errors
     /// If it holds something else.
     pub(crate) fn of(current: Current<'a>) -> Result<Option<Self>, Reply<'static>> {
-        match current.content {
-            None => Ok(None),
-            Some(content) if content.kind != ValueKind::Stream => Err(WRONGTYPE),
-            Some(content) => Ok(Some(Self::read(content.bytes)?)),
+        match (current.content, current.large.and_then(|large| large.stream())) {
+            (_, Some(large)) => Ok(Some(Self::of_large(large)?)),
+            (None, _) => Ok(None),
+            (Some(content), _) if content.kind != ValueKind::Stream => Err(WRONGTYPE),
+            (Some(content), _) => Ok(Some(Self::read(content.bytes)?)),
         }
     }
 
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Damaged> {
         let mut rest = bytes;
-        let length = u32::from_le_bytes(take(&mut rest)?);
+        let length = take(&mut rest)?;
         let tail = u32::from_le_bytes(take(&mut rest)?) as usize;
         let groups = u32::from_le_bytes(take(&mut rest)?) as usize;
-        let added = u64::from_le_bytes(take(&mut rest)?);
-        let last = take_id(&mut rest)?;
-        let max_deleted = take_id(&mut rest)?;
+        let stream = Self::count(length, &mut rest)?;
         let (groups, chunks) = rest.split_at_checked(groups).ok_or(Damaged)?;
-        Ok(Self { length, added, last, max_deleted, tail, groups, chunks })
+        Ok(Self { parts: Parts::Packed { tail, groups, chunks }, ..stream })
     }
 
-    /// The bytes of a stream with this header, whose groups and chunks stand in these stretches one
+    pub(super) fn of_large(large: &'a collections::Stream) -> Result<Self, Damaged> {
+        let mut rest = &large.counters()[..];
+        let length = take(&mut rest)?;
+        Ok(Self { parts: Parts::Large(large), ..Self::count(length, &mut rest)? })
+    }
+
+    /// A stream of so many entries, which counts what follows.
+    fn count(length: [u8; 4], rest: &mut &[u8]) -> Result<Self, Damaged> {
+        Ok(Self {
+            length: u32::from_le_bytes(length),
+            added: u64::from_le_bytes(take(rest)?),
+            last: take_id(rest)?,
+            max_deleted: take_id(rest)?,
+            parts: Parts::default(),
+        })
+    }
+
+    /// What it counts: its length, and the rest.
+    fn counted(&self) -> ([u8; 4], Vec<u8>) {
+        let mut rest = Vec::with_capacity(collections::COUNTERS_BYTES);
+        rest.extend_from_slice(&self.added.to_le_bytes());
+        put_id(self.last, &mut rest);
+        put_id(self.max_deleted, &mut rest);
+        (self.length.to_le_bytes(), rest)
+    }
+
+    /// The counters of a large stream that counts the same.
+    pub(super) fn counters(&self) -> [u8; collections::COUNTERS_BYTES] {
+        let (length, rest) = self.counted();
+        [&length, &rest[..]].concat().try_into().expect("it has these parts")
+    }
+
+    /// The bytes of a stream that counts the same, whose groups and chunks stand in these stretches one
     /// behind the other.
-    pub(super) fn bytes(&self, groups: &[&[u8]], chunks: &[&[u8]]) -> Vec<u8> {
+    pub(super) fn bytes(&self, tail: usize, groups: &[&[u8]], chunks: &[&[u8]]) -> Vec<u8> {
         let bytes = |stretches: &[&[u8]]| stretches.iter().map(|part| part.len()).sum::<usize>();
         let groups_bytes = bytes(groups);
+        let (length, rest) = self.counted();
         let mut out = Vec::with_capacity(HEADER_BYTES + groups_bytes + bytes(chunks));
-        out.extend_from_slice(&self.length.to_le_bytes());
-        out.extend_from_slice(&bounded(self.tail).to_le_bytes());
+        out.extend_from_slice(&length);
+        out.extend_from_slice(&bounded(tail).to_le_bytes());
         out.extend_from_slice(&bounded(groups_bytes).to_le_bytes());
-        out.extend_from_slice(&self.added.to_le_bytes());
-        put_id(self.last, &mut out);
-        put_id(self.max_deleted, &mut out);
+        out.extend_from_slice(&rest);
         groups.iter().chain(chunks).for_each(|part| out.extend_from_slice(part));
         out
     }
 
-    /// The bytes of the stream with other groups.
-    pub(super) fn with_groups(&self, groups: &[&[u8]]) -> Vec<u8> {
-        self.bytes(groups, &[self.chunks])
-    }
-
-    /// The bytes of the stream with another header.
-    pub(super) fn unchanged(&self) -> Vec<u8> {
-        self.bytes(&[self.groups], &[self.chunks])
+    /// How many chunks.
+    pub(super) fn chunk_count(&self) -> usize {
+        match self.parts {
+            Parts::Packed { .. } => self.chunks().count(),
+            Parts::Large(large) => large.chunk_count(),
+        }
     }
 
     pub(super) fn chunks(&self) -> Chunks<'a> {
-        Chunks { rest: self.chunks }
+        match self.parts {
+            Parts::Packed { chunks, .. } => Chunks::Packed { all: chunks, at: 0 },
+            Parts::Large(large) => Chunks::Large(large.chunks_from(0)),
+        }
+    }
+
+    /// The chunks that may have entries from this id on.
+    pub(super) fn chunks_from(
+        &self,
+        from: StreamId,
+    ) -> impl Iterator<Item = Result<Chunk<'a>, Damaged>> + use<'a> {
+        let chunks = match self.parts {
+            Parts::Packed { .. } => self.chunks(),
+            Parts::Large(large) => {
+                let skipped = usize::from(mutant!("commands_stream_seek_misses_a_chunk"));
+                Chunks::Large(large.chunks_from(large.chunk_of(from.number()) + skipped))
+            }
+        };
+        chunks.filter(move |chunk| chunk.or_damaged(|chunk| chunk.last >= from))
+    }
+
+    /// The chunks that may have entries up to this id, the last one first.
+    fn chunks_back(
+        &self,
+        to: StreamId,
+    ) -> impl Iterator<Item = Result<Chunk<'a>, Damaged>> + use<'a> {
+        let is_meant =
+            move |chunk: &Result<_, _>| chunk.or_damaged(|chunk: Chunk<'_>| chunk.first <= to);
+        let (packed, large) = match self.parts {
+            Parts::Packed { .. } => (self.chunks().take_while(is_meant).collect::<Vec<_>>(), None),
+            Parts::Large(large) => (Vec::new(), Some(large)),
+        };
+        let numbers = large.map(|large| (large, large.chunk_of(to.number())));
+        let large = numbers.into_iter().flat_map(|(large, last)| {
+            (0..=last).rev().filter_map(|number| Chunks::Large(large.chunks_from(number)).next())
+        });
+        packed.into_iter().rev().chain(large.filter(is_meant))
+    }
+
+    /// The last chunk, to which entries are added until it is full.
+    pub(super) fn open_chunk(&self) -> Result<Option<Chunk<'a>>, Damaged> {
+        let mut last = match self.parts {
+            Parts::Packed { tail, chunks, .. } if tail > chunks.len() => return Err(Damaged),
+            Parts::Packed { tail, chunks, .. } => Chunks::Packed { all: chunks, at: tail },
+            Parts::Large(large) => {
+                Chunks::Large(large.chunks_from(large.chunk_count().saturating_sub(1)))
+            }
+        };
+        last.next().transpose()
     }
 
     /// The entries with ids in this range, ascending.
@@ -99,8 +191,7 @@ impl<'a> Stream<'a> {
         from: StreamId,
         to: StreamId,
     ) -> impl Iterator<Item = Result<Entry<'a>, Damaged>> + use<'a> {
-        let chunks =
-            self.chunks().filter(move |chunk| chunk.or_damaged(|chunk| chunk.last >= from));
+        let chunks = self.chunks_from(from);
         let chunks = chunks.take_while(move |chunk| chunk.or_damaged(|chunk| chunk.first <= to));
         let entries = chunks.flat_map(Entries::of);
         let entries = entries.filter(move |entry| entry.or_damaged(|entry| entry.id >= from));
@@ -113,13 +204,18 @@ impl<'a> Stream<'a> {
         from: StreamId,
         to: StreamId,
     ) -> impl Iterator<Item = Result<Entry<'a>, Damaged>> + use<'a> {
-        let meets = |chunk: Chunk<'_>| chunk.last >= from && chunk.first <= to;
-        let chunks: Vec<_> = self.chunks().filter(|chunk| chunk.or_damaged(meets)).collect();
-        let entries = chunks.into_iter().rev().flat_map(|chunk| {
+        let chunks = self.chunks_back(to);
+        let chunks = chunks.take_while(move |chunk| chunk.or_damaged(|chunk| chunk.last >= from));
+        let entries = chunks.flat_map(|chunk| {
             let entries: Vec<_> = Entries::of(chunk).collect();
             entries.into_iter().rev()
         });
         entries.filter(move |entry| entry.or_damaged(|entry| (from..=to).contains(&entry.id)))
+    }
+
+    /// The entry with this id.
+    pub(super) fn find(&self, id: StreamId) -> Result<Option<Entry<'a>>, Damaged> {
+        self.entries(id, id).next().transpose()
     }
 
     /// The first entry.
@@ -130,11 +226,10 @@ impl<'a> Stream<'a> {
     /// The last entry.
     pub(super) fn last_entry(&self) -> Result<Option<Entry<'a>>, Damaged> {
         // Chunks without entries are rare, so the last one as a rule has it.
-        let tail = Chunks { rest: self.chunks.get(self.tail..).unwrap_or_default() };
-        for chunk in tail {
-            if let Some(entry) = Entries::of(chunk).last() {
-                return entry.map(Some);
-            }
+        if let Some(open) = self.open_chunk()?
+            && let Some(entry) = open.entries().last()
+        {
+            return entry.map(Some);
         }
         self.entries_back(StreamId::MIN, StreamId::MAX).next().transpose()
     }
@@ -143,160 +238,6 @@ impl<'a> Stream<'a> {
     pub(super) fn first_id(&self) -> Result<StreamId, Damaged> {
         Ok(self.first_entry()?.map_or(StreamId::MIN, |entry| entry.id))
     }
-
-    /// The stream with one more entry, of fields and values that take turns. Everything before it
-    /// is copied as it is.
-    pub(super) fn append<'b>(
-        &self,
-        id: StreamId,
-        items: impl ExactSizeIterator<Item = &'b [u8]> + Clone,
-    ) -> Result<Vec<u8>, Damaged> {
-        let bytes: usize = items.clone().map(<[u8]>::len).sum();
-        let names = || items.clone().step_by(2);
-        let mut header = Self { length: self.length.saturating_add(1), last: id, ..*self };
-        header.added = self.added.wrapping_add(1);
-        let (before, open) = self.chunks.split_at_checked(self.tail).ok_or(Damaged)?;
-        let open = Chunks { rest: open }.next().transpose()?.filter(|chunk| {
-            chunk.node_bytes as usize + bytes < NODE_BYTES_MAX
-                && usize::from(chunk.live) + usize::from(chunk.deleted) < CHUNK_ENTRIES_MAX
-        });
-        let Some(open) = open else {
-            let mut fields = Vec::new();
-            put_number(names().len() as u64, &mut fields);
-            names().for_each(|name| put_item(name, &mut fields));
-            let mut chunk =
-                Chunk { first: id, last: id, live: 1, deleted: 0, node_bytes: 0, body: &[] };
-            let entry = chunk.entry(id, true, items.clone());
-            let node = NODE_BYTES_MIN
-                + [1, 0, names().len() as i64, 0].map(node::number).iter().sum::<usize>();
-            let node = node + names().map(node::text).sum::<usize>();
-            chunk.node_bytes = bounded(node + chunk.entry_node_bytes(id, true, items));
-            header.tail = self.chunks.len();
-            let head = chunk.head(fields.len() + entry.len());
-            return Ok(header.bytes(&[self.groups], &[self.chunks, &head, &fields, &entry]));
-        };
-        let same = open.has_fields(names())?;
-        let entry = open.entry(id, same, items.clone());
-        let node_bytes = open.node_bytes as usize + open.entry_node_bytes(id, same, items);
-        let chunk =
-            Chunk { last: id, live: open.live + 1, node_bytes: bounded(node_bytes), ..open };
-        let head = chunk.head(open.body.len() + entry.len());
-        Ok(header.bytes(&[self.groups], &[before, &head, open.body, &entry]))
-    }
-
-    /// The stream without these entries, which are in order, and how many of them it had.
-    pub(super) fn without(&self, ids: &[StreamId]) -> Result<(usize, Vec<u8>), Damaged> {
-        let mut chunks = Vec::with_capacity(self.chunks.len());
-        let mut header = *self;
-        header.tail = 0;
-        let mut deleted = 0;
-        for chunk in self.chunks() {
-            let chunk = chunk?;
-            let from = ids.partition_point(|id| *id < chunk.first);
-            let ids = &ids[from..from + ids[from..].partition_point(|id| *id <= chunk.last)];
-            let (begin, before) = (chunks.len(), deleted);
-            let mut body = Vec::new();
-            if !ids.is_empty() {
-                for entry in Entries::of(Ok(chunk)) {
-                    let entry = entry?;
-                    if ids.binary_search(&entry.id).is_err() {
-                        body.extend_from_slice(entry.raw);
-                    } else {
-                        header.max_deleted = header.max_deleted.max(entry.id);
-                        deleted += 1;
-                    }
-                }
-            }
-            match deleted - before {
-                0 => chunk.write(chunk.body, &[], &mut chunks),
-                gone if gone == usize::from(chunk.live) => continue,
-                gone => chunk.less(gone).write(chunk.fields()?, &body, &mut chunks),
-            }
-            header.tail = begin;
-        }
-        header.length = self.length.saturating_sub(bounded(deleted));
-        Ok((deleted, header.bytes(&[self.groups], &[&chunks])))
-    }
-
-    /// The stream without its oldest entries, as many as `trim` says, and how many these were.
-    ///
-    /// Chunks are Redis's nodes, so this takes what Redis takes, also where it need not be exact.
-    pub(super) fn trim(&self, trim: &Trim) -> Result<(usize, Vec<u8>), Damaged> {
-        let mut header = *self;
-        let mut kept = self.chunks();
-        let mut deleted = 0;
-        let mut part = Vec::new();
-        loop {
-            let rest = kept.rest;
-            let Some(chunk) = kept.next().transpose()? else { break };
-            let live = usize::from(chunk.live);
-            let goes = match trim.to {
-                TrimTo::Length(length) if u64::from(header.length) <= length => None,
-                _ if trim.limit > 0 && (deleted + live) as u64 > trim.limit => None,
-                TrimTo::Length(length) => {
-                    Some(u64::from(header.length).saturating_sub(live as u64) >= length)
-                }
-                TrimTo::Id(id) => Some(chunk.last < id),
-            };
-            if goes == Some(true) {
-                header.length = header.length.saturating_sub(chunk.live.into());
-                deleted += live;
-                continue;
-            }
-            kept.rest = rest;
-            if goes == Some(false)
-                && (mutant!("commands_stream_nodes_are_cut") || !trim.approximate)
-            {
-                let (gone, entries) = header.trim_chunk(&chunk, trim.to)?;
-                kept.next();
-                chunk.less(gone).write(chunk.fields()?, entries, &mut part);
-                header.length = header.length.saturating_sub(bounded(gone));
-                deleted += gone;
-            }
-            break;
-        }
-        let end = part.len() + kept.rest.len();
-        let from_end = self.chunks.len().saturating_sub(self.tail);
-        // The last chunk is the last one still, unless it is the one that was cut.
-        header.tail = if kept.rest.is_empty() { 0 } else { end.saturating_sub(from_end) };
-        Ok((deleted, header.bytes(&[self.groups], &[&part, kept.rest])))
-    }
-
-    /// How many of the first entries of a chunk go, and the bytes of the others.
-    fn trim_chunk(&self, chunk: &Chunk<'a>, to: TrimTo) -> Result<(usize, &'a [u8]), Damaged> {
-        let mut entries = Entries::of(Ok(*chunk));
-        let mut gone = 0;
-        loop {
-            let rest = entries.rest;
-            let Some(entry) = entries.next().transpose()? else { return Ok((gone, rest)) };
-            let stays = match to {
-                TrimTo::Length(length) => u64::from(self.length) <= length + gone as u64,
-                TrimTo::Id(id) => entry.id >= id,
-            };
-            if stays {
-                return Ok((gone, rest));
-            }
-            gone += 1;
-        }
-    }
-}
-
-/// Which entries are too many.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Trim {
-    pub(super) to: TrimTo,
-    /// Whether only whole chunks go.
-    pub(super) approximate: bool,
-    /// The most entries that go; 0 for any number.
-    pub(super) limit: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TrimTo {
-    /// So many entries stay.
-    Length(u64),
-    /// Entries from this one on stay.
-    Id(StreamId),
 }
 
 /// Some entries one behind the other: a node of Redis.
@@ -312,10 +253,44 @@ pub(super) struct Chunk<'a> {
     pub(super) node_bytes: u32,
     /// Names of fields, and entries.
     pub(super) body: &'a [u8],
+    /// Where it begins among the packed chunks.
+    pub(super) at: usize,
 }
 
 impl<'a> Chunk<'a> {
-    fn head(&self, body: usize) -> [u8; CHUNK_BYTES] {
+    /// A new one, for an entry with these fields and values, and its body.
+    pub(super) fn of_entry<'b>(
+        id: StreamId,
+        items: impl ExactSizeIterator<Item = &'b [u8]> + Clone,
+    ) -> (Self, Vec<u8>) {
+        let names = || items.clone().step_by(2);
+        let mut body = Vec::new();
+        put_number(names().len() as u64, &mut body);
+        names().for_each(|name| put_item(name, &mut body));
+        let mut chunk =
+            Self { first: id, last: id, live: 1, deleted: 0, node_bytes: 0, body: &[], at: 0 };
+        body.extend(chunk.entry(id, true, items.clone()));
+        let node = NODE_BYTES_MIN
+            + [1, 0, names().len() as i64, 0].map(node::number).iter().sum::<usize>();
+        let node = node + names().map(node::text).sum::<usize>();
+        chunk.node_bytes = bounded(node + chunk.entry_node_bytes(id, true, items));
+        (chunk, body)
+    }
+
+    /// It with one more entry, and the bytes that come behind its body.
+    pub(super) fn with_entry<'b>(
+        self,
+        id: StreamId,
+        items: impl ExactSizeIterator<Item = &'b [u8]> + Clone,
+    ) -> Result<(Self, Vec<u8>), Damaged> {
+        let same = self.has_fields(items.clone().step_by(2))?;
+        let entry = self.entry(id, same, items.clone());
+        let node_bytes = self.node_bytes as usize + self.entry_node_bytes(id, same, items);
+        Ok((Self { last: id, live: self.live + 1, node_bytes: bounded(node_bytes), ..self }, entry))
+    }
+
+    /// Its bytes before the body.
+    pub(super) fn head(&self, body: usize) -> [u8; CHUNK_BYTES] {
         let mut head = Vec::with_capacity(CHUNK_BYTES);
         head.extend_from_slice(&bounded(body).to_le_bytes());
         head.extend_from_slice(&self.node_bytes.to_le_bytes());
@@ -332,13 +307,13 @@ impl<'a> Chunk<'a> {
     }
 
     /// The chunk when so many of its entries are deleted. Redis marks them and keeps their bytes.
-    fn less(self, gone: usize) -> Self {
+    pub(super) fn less(self, gone: usize) -> Self {
         let gone = gone.min(usize::from(self.live)) as u8;
         Self { live: self.live - gone, deleted: self.deleted.saturating_add(gone), ..self }
     }
 
     /// The bytes with the names of its fields.
-    fn fields(&self) -> Result<&'a [u8], Damaged> {
+    pub(super) fn fields(&self) -> Result<&'a [u8], Damaged> {
         let mut rest = self.body;
         let count = take_number(&mut rest)?;
         for _ in 0..count {
@@ -354,7 +329,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// Its entries.
-    pub(super) fn entries(self) -> impl Iterator<Item = Result<Entry<'a>, Damaged>> {
+    pub(super) fn entries(self) -> Entries<'a> {
         Entries::of(Ok(self))
     }
 
@@ -412,21 +387,22 @@ impl<'a> Chunk<'a> {
 
 /// Chunks, read one after the other.
 #[derive(Clone, Debug)]
-pub(super) struct Chunks<'a> {
-    rest: &'a [u8],
+pub(super) enum Chunks<'a> {
+    Packed { all: &'a [u8], at: usize },
+    Large(collections::Chunks<'a>),
 }
 
 impl<'a> Chunks<'a> {
-    fn read(&mut self) -> Result<Chunk<'a>, Damaged> {
-        let mut rest = core::mem::take(&mut self.rest);
+    /// The first chunk of these bytes, which begins at this place, and where the next one does.
+    fn read(mut rest: &'a [u8], at: usize) -> Result<(Chunk<'a>, usize), Damaged> {
         let body = u32::from_le_bytes(take(&mut rest)?) as usize;
         let node_bytes = u32::from_le_bytes(take(&mut rest)?);
         let [live, deleted] = take(&mut rest)?;
         let first = take_id(&mut rest)?;
         let last = take_id(&mut rest)?;
-        let (body, rest) = rest.split_at_checked(body).ok_or(Damaged)?;
-        self.rest = rest;
-        Ok(Chunk { first, last, live, deleted, node_bytes, body })
+        let body = rest.get(..body).ok_or(Damaged)?;
+        let chunk = Chunk { first, last, live, deleted, node_bytes, body, at };
+        Ok((chunk, at + CHUNK_BYTES + body.len()))
     }
 }
 
@@ -435,7 +411,15 @@ impl<'a> Iterator for Chunks<'a> {
 
     /// Nothing comes behind what is damaged.
     fn next(&mut self) -> Option<Self::Item> {
-        (!self.rest.is_empty()).then(|| self.read())
+        match self {
+            Self::Packed { all, at } => {
+                let rest = all.get(*at..).filter(|rest| !rest.is_empty())?;
+                let read = Self::read(rest, *at);
+                *at = read.map_or(all.len(), |(_, next)| next);
+                Some(read.map(|(chunk, _)| chunk))
+            }
+            Self::Large(chunks) => Some(Self::read(chunks.next()?, 0).map(|(chunk, _)| chunk)),
+        }
     }
 }
 
@@ -449,7 +433,7 @@ pub(super) struct Entry<'a> {
     names: Option<&'a [u8]>,
     items: &'a [u8],
     /// All of it.
-    raw: &'a [u8],
+    pub(super) raw: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
@@ -539,7 +523,7 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 /// What is damaged passes every condition, so that it is noticed.
-trait OrDamaged<T> {
+pub(super) trait OrDamaged<T> {
     fn or_damaged(&self, holds: impl FnOnce(T) -> bool) -> bool;
 }
 
@@ -550,27 +534,33 @@ impl<T: Copy> OrDamaged<T> for Result<T, Damaged> {
 }
 
 /// Finds entries by their ids, in any order.
-pub(super) struct Index<'a> {
-    chunks: Vec<Chunk<'a>>,
+pub(super) enum Index<'a> {
+    Packed(Vec<Chunk<'a>>),
+    Large(Stream<'a>),
 }
 
 impl<'a> Index<'a> {
     pub(super) fn of(stream: &Stream<'a>) -> Result<Self, Damaged> {
-        Ok(Self { chunks: stream.chunks().collect::<Result<_, _>>()? })
+        Ok(match stream.parts {
+            Parts::Packed { .. } => Self::Packed(stream.chunks().collect::<Result<_, _>>()?),
+            Parts::Large(_) => Self::Large(*stream),
+        })
     }
 
     pub(super) fn find(&self, id: StreamId) -> Result<Option<Entry<'a>>, Damaged> {
-        let at = self.chunks.partition_point(|chunk| chunk.last < id);
-        let Some(chunk) = self.chunks.get(at).filter(|chunk| chunk.first <= id) else {
+        let chunks = match self {
+            Self::Packed(chunks) => chunks,
+            Self::Large(stream) => return stream.find(id),
+        };
+        let at = chunks.partition_point(|chunk| chunk.last < id);
+        let Some(chunk) = chunks.get(at).filter(|chunk| chunk.first <= id) else {
             return Ok(None);
         };
-        for entry in Entries::of(Ok(*chunk)) {
-            let entry = entry?;
-            if entry.id >= id {
-                return Ok(Some(entry).filter(|entry| entry.id == id));
-            }
-        }
-        Ok(None)
+        let mut entries = chunk.entries();
+        entries
+            .find(|entry| entry.or_damaged(|entry| entry.id >= id))
+            .transpose()
+            .map(|entry| entry.filter(|entry| entry.id == id))
     }
 }
 
@@ -585,7 +575,7 @@ fn put_id(id: StreamId, out: &mut Vec<u8>) {
 }
 
 /// A length as the form has it: of a value, or of what could be appended to one.
-fn bounded(length: usize) -> u32 {
+pub(super) fn bounded(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 

@@ -3,15 +3,14 @@
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use quorate_machine::{Access, Change, Workspace};
+use quorate_machine::{Access, Workspace};
 use quorate_types::{Duration, UnixMillis};
 
 use super::StreamId;
 use super::answer::Answer;
-use super::entries::store;
-use super::groups::{Group, Pending, no_group};
+use super::edit::Changed;
+use super::groups::{Group, Pending, Place, no_group};
 use super::info::NO_KEY;
 use super::packed::{Index, Stream};
 use crate::number::integer;
@@ -272,46 +271,50 @@ fn try_read_group(
     }
     let mut answer = Answer::new();
     let mut found = Vec::new();
-    let mut changes: Vec<(&[u8], Change<'static>)> = Vec::new();
+    let mut changes: Vec<(&[u8], Changed)> = Vec::new();
     for ((key, _), wanted) in options.streams().zip(wanted) {
         // A key that stands there twice is read as its first mention leaves it.
-        let before = changes.iter().rposition(|(changed, _)| *changed == key);
-        let mut current = workspace.read(key);
-        if let Some((_, Change::Set { bytes, .. })) = before.map(|at| &changes[at]) {
-            let content = current.content.expect("it was there");
-            current.content = Some(quorate_machine::Content { bytes, ..content });
-        }
-        let stream = Stream::of(current)?.expect("it was there");
+        let before = changes.iter().position(|(changed, _)| *changed == key);
+        let (current, mut large) = (workspace.read(key), None);
+        let stream = match before {
+            Some(at) => Some(changes[at].1.look(current.large, &mut large)?),
+            None => Stream::of(current)?,
+        };
+        let stream = stream.expect("it was there");
         let (place, group) = stream.find_group(group)?.expect("it was there");
         let read = Reading { options, now, stream, place, group };
-        let Some((entries, bytes)) = read.run(wanted, &mut answer)? else { continue };
+        let Some((entries, changed)) = read.run(wanted, &mut answer)? else { continue };
         let name = answer.part(Reply::Bulk(key.into()))?.into_owned();
         found.push((name, Reply::Array(entries).into_owned()));
-        let change = store(bytes, current)?;
         match before {
-            Some(at) => changes[at].1 = change,
-            None => changes.push((key, change)),
+            Some(at) => {
+                let (_, earlier) = changes.swap_remove(at);
+                changes.push((key, earlier.then(changed)));
+            }
+            None => changes.push((key, changed)),
         }
     }
     // An error changes nothing: every stream is written when all of them were read.
+    let store = |(key, changed): (_, Changed)| Ok((key, changed.store(workspace.read(key))?));
+    let changes = changes.into_iter().map(store).collect::<Result<Vec<_>, Reply<'static>>>()?;
     changes.into_iter().for_each(|(key, change)| workspace.write(key, change));
     Ok(all(found))
 }
 
-/// Entries, and the bytes of the stream that has delivered them.
-type Delivered<'a> = (Vec<Reply<'a>>, Vec<u8>);
+/// Entries, and what becomes of the stream that has delivered them.
+type Delivered<'a> = (Vec<Reply<'a>>, Changed);
 
 /// A group of a stream that is being read.
 struct Reading<'a> {
     options: ReadOptions<'a>,
     now: UnixMillis,
     stream: Stream<'a>,
-    place: Range<usize>,
+    place: Place<'a>,
     group: Group<'a>,
 }
 
 impl<'a> Reading<'a> {
-    /// Entries for the consumer and the bytes of the stream that has delivered them; `None` if
+    /// Entries for the consumer and what becomes of the stream that has delivered them; `None` if
     /// there is nothing new.
     fn run(
         mut self,
@@ -328,7 +331,8 @@ impl<'a> Reading<'a> {
                 entries
             }
         };
-        Ok(Some((entries, self.stream.with_group(self.place, Some(&self.group)))))
+        let changed = self.stream.with_group(&self.place, self.group.name, Some(&self.group));
+        Ok(Some((entries, changed)))
     }
 
     fn consumer(&mut self) -> usize {

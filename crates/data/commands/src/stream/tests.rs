@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Content, Current, Rng, ValueKind};
+use quorate_machine::{Change, Collection, Content, Current, Rng, ValueKind};
 use quorate_types::{UnixMillis, limits};
 
 use crate::{OwnedCall, Reply};
@@ -20,6 +20,24 @@ fn run(line: &str, bytes: Option<&[u8]>) -> (Reply<'static>, Option<Vec<u8>>) {
         other => panic!("{line}: {other:?}"),
     };
     (reply.into_owned(), bytes)
+}
+
+/// The same of a large stream, whose bytes these are.
+fn run_large(line: &str, large: &Collection) -> (Reply<'static>, Vec<u8>) {
+    let content = Content { bytes: &[], kind: ValueKind::Stream, expire_at: None };
+    let current = Current { content: Some(content), large: Some(large), ..Current::ABSENT };
+    let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+    let (reply, change) = call.call().execute(UnixMillis(1_000), current);
+    let (reply, mut changed, mut bytes) = (reply.into_owned(), large.clone(), Vec::new());
+    match change {
+        Change::Keep => {}
+        Change::Delta { bytes, .. } => {
+            changed.apply(&bytes, &mut Vec::new()).expect("it is a delta of what was seen");
+        }
+        other => panic!("{line}: {other:?}"),
+    }
+    changed.pack(&mut bytes);
+    (reply, bytes)
 }
 
 fn after(lines: &[&str]) -> Vec<u8> {
@@ -101,7 +119,7 @@ fn damaged_bytes_are_answers_or_errors() {
         "XREADGROUP GROUP g c COUNT 2 STREAMS s >",
     ]);
     let mut rng = Rng::new(1);
-    let mut errors = 0;
+    let (mut errors, mut unpacked) = (0, 0);
     for round in 0..6_000 {
         let mut bytes = whole.clone();
         for _ in 0..=rng.below(3) {
@@ -115,16 +133,23 @@ fn damaged_bytes_are_answers_or_errors() {
         if round % 5 == 0 {
             bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
         }
+        // Some damage is found only by who reads what is there.
+        let large = Collection::unpack(ValueKind::Stream, &bytes).ok();
+        unpacked += usize::from(large.is_some());
         for line in COMMANDS {
             // What it leaves is read again.
             let (reply, left) = run(line, Some(&bytes));
+            if let Some(large) = &large {
+                let (answer, bytes) = run_large(line, large);
+                assert_eq!((&answer, Some(&bytes)), (&reply, left.as_ref()), "{line}");
+            }
             errors += usize::from(reply.is_error());
             if let Some(left) = left.filter(|left| *left != bytes) {
                 run("XINFO STREAM s FULL COUNT 0", Some(&left));
             }
         }
     }
-    assert!(errors > 10_000, "{errors}");
+    assert!(errors > 10_000 && unpacked > 1_000, "{errors}, {unpacked}");
 }
 
 #[test]
@@ -140,6 +165,27 @@ fn a_stream_is_no_longer_than_a_value_may_be() {
     let (reply, next) = run(&alloc::format!("XADD s MAXLEN 2 4 {field} v"), bytes.as_deref());
     assert_eq!(reply, Reply::Bulk(b"4-0".into()));
     assert!(next.expect("a stream").len() <= limits::VALUE_BYTES_MAX);
+}
+
+#[test]
+fn a_large_stream_is_no_longer_than_a_collection_may_be() {
+    let field = "f".repeat(1 << 20);
+    let mut large = Collection::unpack(ValueKind::Stream, &after(&["XADD s 1 f v"]));
+    let mut run = |line: &str| {
+        let (reply, bytes) = run_large(line, large.as_ref().expect("a stream"));
+        large = Collection::unpack(ValueKind::Stream, &bytes);
+        (reply, bytes.len())
+    };
+    let add = |number: u64| alloc::format!("XADD s {number} {field} v");
+    let fits = (2..).take_while(|number| !run(&add(*number)).0.is_error()).count();
+    assert_eq!(fits, 31);
+    let (reply, bytes) = run(&add(40));
+    let Reply::Error(text) = reply else { panic!("{bytes} bytes") };
+    assert!(text.contains("33554432") && bytes <= limits::COLLECTION_BYTES_MAX);
+    // What goes makes room.
+    let (reply, bytes) = run(&alloc::format!("XADD s MAXLEN 2 40 {field} v"));
+    assert_eq!(reply, Reply::Bulk(b"40-0".into()));
+    assert!(bytes < 3 << 20);
 }
 
 #[test]

@@ -338,35 +338,50 @@ impl Draw {
         words
     }
 
-    /// A stream of so many entries, of which some are deleted and trimmed meanwhile.
+    /// A stream of so many entries, of which some are deleted and trimmed meanwhile, and of which a group
+    /// has many pending.
     pub(super) fn long_stream(&mut self, entries: u64) -> Vec<Words> {
-        let mut commands = Vec::new();
+        let mut commands =
+            vec![words("XGROUP CREATE long g 0 MKSTREAM"), words("XGROUP CREATE long h $")];
         let mut ms = 1_000;
+        let mut ids = Vec::new();
         for number in 0..entries {
             ms += [0, 1, 1, 1, 70_000][self.rng.below(5) as usize];
             let mut add = words(&format!("XADD long {ms}-{number}"));
             self.fields(&mut add);
             commands.push(add);
+            ids.push(format!("{ms}-{number}"));
             let some = |rng: &mut Rng| 1_000 + rng.below(ms - 999);
-            commands.push(match self.rng.below(60) {
+            let one = |rng: &mut Rng| ids[rng.below(ids.len() as u64) as usize].clone();
+            let rng = &mut self.rng;
+            commands.push(match rng.below(80) {
                 0..10 => words(&format!(
                     "XDEL long {0}-{number} {ms}-{1}",
                     ms - 1,
                     number.saturating_sub(1)
                 )),
                 10 => words(&format!("XTRIM long MAXLEN ~ {}", entries / 3)),
-                11 => words(&format!("XTRIM long MAXLEN ~ {} LIMIT {}", 50, self.rng.below(300))),
-                12 => words(&format!("XTRIM long MINID ~ {}", some(&mut self.rng) / 4)),
-                13 if self.rng.chance(1, 4) => words(&format!("XTRIM long MAXLEN {}", entries / 4)),
-                14 if self.rng.chance(1, 4) => {
-                    words(&format!("XTRIM long MINID {}", some(&mut self.rng) / 3))
-                }
-                15 => words(&format!("XRANGE long {} + COUNT 3", some(&mut self.rng))),
-                16 => words(&format!("XREVRANGE long {} - COUNT 3", some(&mut self.rng))),
-                17 => words(&format!("XREAD COUNT 2 STREAMS long {}", some(&mut self.rng))),
+                11 => words(&format!("XTRIM long MAXLEN ~ {} LIMIT {}", 50, rng.below(300))),
+                12 => words(&format!("XTRIM long MINID ~ {}", some(rng) / 4)),
+                13 if rng.chance(1, 4) => words(&format!("XTRIM long MAXLEN {}", entries / 4)),
+                14 if rng.chance(1, 4) => words(&format!("XTRIM long MINID {}", some(rng) / 3)),
+                15 => words(&format!("XRANGE long {} + COUNT 3", some(rng))),
+                16 => words(&format!("XREVRANGE long {} - COUNT 3", some(rng))),
+                17 => words(&format!("XREAD COUNT 2 STREAMS long {}", some(rng))),
+                18..24 => words("XREADGROUP GROUP g c COUNT 9 STREAMS long >"),
+                24..26 => words("XREADGROUP GROUP h d COUNT 2 STREAMS long >"),
+                26 => words(&format!("XREADGROUP GROUP g c COUNT 2 STREAMS long {}", some(rng))),
+                27..32 => words(&format!("XACK long g {} {}", one(rng), one(rng))),
+                32 => words(&format!("XCLAIM long g e 0 {} {} FORCE", one(rng), one(rng))),
+                33 => words(&format!("XAUTOCLAIM long g e 0 {} COUNT 3", some(rng))),
+                34 => words(&format!("XDEL long {} {} {}", one(rng), one(rng), one(rng))),
+                35 => words(&format!("XRANGE long {0} {0}", one(rng))),
+                36 => words("XPENDING long g"),
+                37 => words(&format!("XREVRANGE long ({} - COUNT 1", one(rng))),
                 _ => words("XINFO STREAM long"),
             });
         }
+        commands.push(words("XINFO GROUPS long"));
         commands.push(words("XRANGE long - +"));
         commands.push(words("XREVRANGE long + -"));
         commands

@@ -3,7 +3,9 @@
 
 mod draw;
 
-use quorate_types::UnixMillis;
+use quorate_commands::{MapWorkspace, OwnedCall};
+use quorate_machine::Change;
+use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
 
 use crate::dump::{dump, travel};
 use crate::redis::Redis;
@@ -111,6 +113,81 @@ fn long_streams_are_trimmed_as_redis_does() {
                 show(words)
             );
         }
+    }
+}
+
+/// `XSETID` may set a stream back before an entry that is deleted, whose chunk has no room.
+#[test]
+fn an_entry_is_found_that_came_before_a_deleted_one() {
+    let mut redis = Redis::start();
+    let mut store = Store::default();
+    let fill = (1..=100).map(|number| format!("XADD s {number} f v"));
+    let lines = [
+        "XDEL s 100",
+        "XSETID s 99",
+        "XADD s 99-5 f v",
+        "XADD s 99-7 f v",
+        "XRANGE s 99-5 99-5",
+        "XREVRANGE s 99-7 99",
+        "XGROUP CREATE s g 99-3",
+        "XREADGROUP GROUP g c STREAMS s >",
+        "XREADGROUP GROUP g c STREAMS s 0",
+        "XCLAIM s g d 0 99-5 JUSTID",
+        "XDEL s 99-5",
+        "XINFO STREAM s",
+    ];
+    for line in fill.chain(lines.map(String::from)) {
+        let line = words(&line);
+        assert_eq!(store.run(&line), redis.pipeline([&line]).remove(0), "{}", show(&line));
+    }
+}
+
+/// What a change sends doesn't grow with the entries, nor with those that are pending.
+#[test]
+fn a_change_of_a_long_stream_is_a_short_message() {
+    let mut keys = MapWorkspace::new(Some(limits::PACKED_BYTES_MAX));
+    let mut version = 0;
+    let mut run = |line: &str| {
+        version += 1;
+        let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+        let bytes = {
+            let current = keys.get(UnixMillis(5), b"s");
+            let (reply, change) = call.call().execute(UnixMillis(5), current);
+            assert!(!reply.is_error(), "{line}: {reply:?}");
+            match change {
+                Change::Delta { bytes, .. } | Change::Set { bytes, .. } => bytes.len(),
+                _ => 0,
+            }
+        };
+        let timestamp = Timestamp::new(version, WriterId(1));
+        let _ = keys.run(UnixMillis(5), timestamp, &call.call());
+        bytes
+    };
+    let value = "v".repeat(30);
+    for number in 1..=100_000 {
+        let bytes = run(&format!("XADD s {number} field {value}"));
+        assert!(number < 300 || bytes < 300, "{bytes}");
+    }
+    for group in ["g", "h"] {
+        run(&format!("XGROUP CREATE s {group} 0"));
+        run(&format!("XREADGROUP GROUP {group} c COUNT 10000 STREAMS s >"));
+    }
+    for (line, most) in [
+        ("XADD s * field v", 300),
+        ("XDEL s 50000", 200),
+        ("XADD s MAXLEN = 99998 * field v", 400),
+        ("XREADGROUP GROUP g c COUNT 1 STREAMS s >", 200),
+        ("XACK s g 5000 5001", 200),
+        ("XACK s g 9999", 200),
+        ("XCLAIM s g d 0 7000 JUSTID", 300),
+        ("XGROUP SETID s g 9000", 200),
+        ("XGROUP CREATE s i 0", 200),
+        ("XGROUP DESTROY s i", 200),
+        ("XSETID s 200000", 100),
+        ("XTRIM s MAXLEN ~ 50000", 40_000),
+    ] {
+        let bytes = run(line);
+        assert!((1..=most).contains(&bytes), "{line}: {bytes} bytes");
     }
 }
 
