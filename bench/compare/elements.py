@@ -3,8 +3,8 @@
 
 One run, interleaved, on Quorate (`hermes` and `meerkat`), Redis, and Redis with two replicas:
 
-- bytes per element of a large hash, list, set and sorted set, and of small ones, as resident memory
-  grows at one node (fields and members of 16 bytes, values and items of 32);
+- bytes per element of a large hash, list, set, sorted set and stream, and of small ones, as resident
+  memory grows at one node (fields and members of 16 bytes, values and items of 32);
 - a change and a read of a collection of half a million elements beside the same on one of a thousand:
   throughput, latency, CPU time summed over all processes of a system; and a change of the small one by
   clients of all nodes;
@@ -42,7 +42,10 @@ KINDS = {
     "list": ("RPUSH", lambda number: (VALUE,)),
     "set": ("SADD", lambda number: (FIELD % number,)),
     "sorted set": ("ZADD", lambda number: ("1", FIELD % number)),
+    "stream": ("XADD", lambda number: ("*", "field", VALUE)),
 }
+# Kinds of which a command adds one element.
+ONE_AT_A_TIME = ("stream",)
 ADDED_AT_ONCE = 200
 # Small ones, and the elements of each.
 PACKED_COLLECTIONS, PACKED_ELEMENTS = 60_000, 50
@@ -53,7 +56,11 @@ CHANGES = {
     "zadd": ("update", ("ZADD", "{of}:sorted set", "2", "{key}")),
     "zrank": ("read", ("ZRANK", "{of}:sorted set", "{key}")),
     "sadd": ("update", ("SADD", "{of}:set", "{key}")),
+    "xadd": ("update", ("XADD", "{of}:stream", "*", "field", "{value}")),
 }
+# What takes the elements away again that a command has added.
+TRIMS = {"lpush": lambda of, keys: ("LTRIM", f"{of}:list", "0", str(keys - 1)),
+         "xadd": lambda of, keys: ("XTRIM", f"{of}:stream", "MAXLEN", str(keys))}
 SUBSCRIBERS = 50
 GROWN_MEMBERS, GROWN_AT_ONCE = 3_000_000, 500
 GOALS = {"large": 1.0, "packed": 1.1, "publish": 0.8, "others_p99_us": 5000}
@@ -127,9 +134,10 @@ def fill(port, kind, key, numbers):
     name, element = KINDS[kind]
     shuffled = list(numbers)
     random.Random(7).shuffle(shuffled)
+    at_once = 1 if kind in ONE_AT_A_TIME else ADDED_AT_ONCE
     with Client(port) as client:
-        for at in range(0, len(shuffled), ADDED_AT_ONCE):
-            chosen = shuffled[at:at + ADDED_AT_ONCE]
+        for at in range(0, len(shuffled), at_once):
+            chosen = shuffled[at:at + at_once]
             client.ask(request(name, key, *(word for number in chosen for word in element(number))))
         client.finish()
 
@@ -137,10 +145,13 @@ def fill(port, kind, key, numbers):
 def fill_packed(port, kind, prefix, count):
     """Many collections of some elements each."""
     name, element = KINDS[kind]
-    words = [word for number in range(PACKED_ELEMENTS) for word in element(number)]
+    at_once = 1 if kind in ONE_AT_A_TIME else PACKED_ELEMENTS
     with Client(port) as client:
         for number in range(count):
-            client.ask(request(name, f"{prefix}:{name}:{number:07d}", *words))
+            for at in range(0, PACKED_ELEMENTS, at_once):
+                elements = map(element, range(at, at + at_once))
+                words = [word for words in elements for word in words]
+                client.ask(request(name, f"{prefix}:{name}:{number:07d}", *words))
         client.finish()
 
 
@@ -170,7 +181,9 @@ class Client:
 
     def hear(self):
         line = self.replies.readline()
-        if line[:1] not in (b":", b"+"):
+        if line[:1] == b"$":
+            self.replies.readline()
+        elif line[:1] not in (b":", b"+"):
             raise SystemExit(f"answered {line!r}")
         self.open -= 1
         return line
@@ -203,9 +216,9 @@ def measure_changes(options, runner, chosen):
                                   "cpu_us_per_op": cpu,
                                   **{f: report[f] for f in ("throughput", "p50_us", "p99_us")}})
                     say(f"round {number + 1}", name, of, system.name, f"{cpu:.1f} us of CPU per op")
-                    # What was pushed goes again: the list keeps its size.
-                    if name == "lpush":
-                        systems.command(system.ports[0], "LTRIM", f"{of}:list", "0", str(keys - 1))
+                    # What was added goes again: a list and a stream keep their sizes.
+                    if name in TRIMS:
+                        systems.command(system.ports[0], *TRIMS[name](of, keys))
     return cells
 
 
