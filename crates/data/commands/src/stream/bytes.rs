@@ -23,7 +23,18 @@ pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Damaged>
 }
 
 /// A number, written seven bits to a byte, the lowest first.
+#[inline]
 pub(super) fn take_number(rest: &mut &[u8]) -> Result<u64, Damaged> {
+    match **rest {
+        [byte @ ..0x80, ref behind @ ..] => {
+            *rest = behind;
+            Ok(byte.into())
+        }
+        _ => take_long_number(rest),
+    }
+}
+
+fn take_long_number(rest: &mut &[u8]) -> Result<u64, Damaged> {
     let (mut number, mut shift) = (0, 0);
     loop {
         let [byte] = take(rest)?;
@@ -47,6 +58,7 @@ pub(super) fn take_item<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
     Ok(item)
 }
 
+#[inline]
 pub(super) fn put_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

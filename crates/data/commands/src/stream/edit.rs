@@ -340,13 +340,23 @@ fn last_chunk(bytes: &[u8]) -> Option<usize> {
     chunks.last()?.ok().map(|last| last.at)
 }
 
+/// Bytes that are compared at once.
+const BLOCK_BYTES: usize = 64;
+
 /// Where these differ: behind so many bytes, so many bytes of the first, and what the other has there.
 fn difference<'b>(held: &[u8], new: &'b [u8]) -> (usize, usize, &'b [u8]) {
+    // Most of what is long is the same.
+    let same_block = |(one, other): &(&[u8], &[u8])| one == other;
     let same = |(one, other): &(&u8, &u8)| one == other;
-    let before = held.iter().zip(new).take_while(same).count();
-    let (held, new) = (&held[before..], &new[before..]);
-    let behind = held.iter().rev().zip(new.iter().rev()).take_while(same).count();
-    (before, held.len() - behind, &new[..new.len() - behind])
+    let blocks = held.chunks_exact(BLOCK_BYTES).zip(new.chunks_exact(BLOCK_BYTES));
+    let before = BLOCK_BYTES * blocks.take_while(same_block).count();
+    let before = before + held[before..].iter().zip(&new[before..]).take_while(same).count();
+    let (mut left, mut put) = (&held[before..], &new[before..]);
+    let blocks = left.rchunks_exact(BLOCK_BYTES).zip(put.rchunks_exact(BLOCK_BYTES));
+    let behind = BLOCK_BYTES * blocks.take_while(same_block).count();
+    (left, put) = (&left[..left.len() - behind], &put[..put.len() - behind]);
+    let behind = left.iter().rev().zip(put.iter().rev()).take_while(same).count();
+    (before, left.len() - behind, &put[..put.len() - behind])
 }
 
 /// What becomes of a stream.
@@ -439,6 +449,27 @@ impl Trim {
         match self.takes_all(chunk, length, 0) {
             None => true,
             Some(all) => !all && self.approximate && !mutant!("commands_stream_nodes_are_cut"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_machine::Rng;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_makes_the_one_the_other() {
+        let mut rng = Rng::new(4);
+        for _ in 0..2_000 {
+            let mut draw = |most| (0..rng.below(most)).map(|_| rng.below(2) as u8).collect();
+            let (head, tail): (Vec<u8>, Vec<u8>) = (draw(300), draw(300));
+            let [held, new]: [Vec<u8>; 2] =
+                [draw(4), draw(4)].map(|part: Vec<u8>| [&head[..], &part, &tail].concat());
+            let (at, cut, put) = difference(&held, &new);
+            assert!(at >= head.len() && cut <= 3 && put.len() <= 3);
+            assert_eq!([&held[..at], put, &held[at + cut..]].concat(), new);
         }
     }
 }

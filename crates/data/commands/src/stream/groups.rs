@@ -67,6 +67,8 @@ impl<'a> Group<'a> {
         let (mut id, mut delivered) = (StreamId::MIN, 0);
         let count = take_number(rest)?;
         let head = bytes.len() - rest.len();
+        // Each takes a byte at least for each of its five numbers.
+        group.pending.reserve(usize::try_from(count).unwrap_or(0).min(rest.len() / 5));
         for _ in 0..count {
             let ms = take_number(rest)?;
             let seq = take_number(rest)?;
@@ -88,7 +90,8 @@ impl<'a> Group<'a> {
 
     /// The bytes of the group behind their length, and how many come before what is pending.
     pub(super) fn encode(&self) -> (Vec<u8>, usize) {
-        let mut out = Vec::from([0; LENGTH_BYTES]);
+        let mut out = Vec::with_capacity(self.pending.len() * PENDING_BYTES);
+        out.extend_from_slice(&[0; LENGTH_BYTES]);
         put_item(self.name, &mut out);
         out.extend_from_slice(&self.last.ms.to_le_bytes());
         out.extend_from_slice(&self.last.seq.to_le_bytes());
@@ -203,6 +206,9 @@ impl Place<'_> {
 
 /// A group and where it stands, or where it would.
 pub(super) type Search<'a> = Result<(Place<'a>, Group<'a>), Place<'a>>;
+
+/// Bytes of a pending entry, as a rule.
+const PENDING_BYTES: usize = 8;
 
 /// How it is written that the number of entries read can't be told.
 pub(super) const UNKNOWN: i64 = -1;
