@@ -69,6 +69,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_waits_in_a_circle",
+        home: "meerkat",
+        guard: "an op waits only for one of another origin that is the first of its line",
+        checks: &[SHARED],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_combined_forgotten",
         home: "meerkat",
         guard: "whoever shared an attempt that failed is tried again",

@@ -117,19 +117,28 @@ where
 
     /// An attempt has ended without effect: those that shared it wait for the first of them, to be
     /// tried again with it. Returns that one, if there is any that still waits for its answer.
-    pub(crate) fn disband(&mut self, slot: Slot, members: Vec<Slot>) -> Slot {
-        let all = core::iter::once(slot).chain(members);
-        let mut all = all.filter(|slot| self.ops.get(*slot).is_some());
-        let Some(first) = all.next() else { return slot };
-        let rest: Vec<Slot> = all.filter(|_| !mutant!("meerkat_combined_forgotten")).collect();
-        for member in rest.iter().chain([&first]) {
-            if let Some(op) = self.ops.get_mut(*member) {
+    pub(crate) fn disband(&mut self, slot: Slot, mut members: Vec<Slot>) -> Slot {
+        if mutant!("meerkat_combined_forgotten") {
+            members.clear();
+        }
+        members.insert(0, slot);
+        members.retain(|member| match self.ops.get_mut(*member) {
+            Some(op) => {
                 op.attempt = None;
                 op.reply = None;
+                true
+            }
+            None => false,
+        });
+        match members[..] {
+            [] => slot,
+            [alone] => alone,
+            [any, ..] => {
+                // The others stand in their lines already.
+                self.enter_line(slot);
+                self.gather(members).unwrap_or(any)
             }
         }
-        self.put_behind(first, rest);
-        first
     }
 
     /// Runs one more op in the workspace. Returns whether that went well.

@@ -593,7 +593,7 @@ where
             }
             let Some(op) = self.ops.get(slot) else { continue };
             let is_due = op.backoff.is_none_or(|at| at <= now.monotonic);
-            if op.attempt.is_none() && is_due && self.before_in_line(slot).is_none() {
+            if op.attempt.is_none() && is_due && self.is_first_in_line(slot) {
                 self.start(now, slot, effects);
             }
         }

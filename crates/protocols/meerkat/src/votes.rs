@@ -288,10 +288,13 @@ where
             self.answer_all(slot, members, id, effects);
         } else {
             slot = self.disband(slot, members);
-            if self.ops.get(slot).is_some() {
+            // Who waited for the attempt waits for the next one.
+            if self.ops.get(slot).is_some() && self.is_first_in_line(slot) {
                 let parked = self.blocked_on.remove(&id).unwrap_or_default();
                 let parked = self.gather(parked);
-                self.put_behind(slot, parked.into_iter().collect());
+                if let Some(op) = self.ops.get_mut(slot) {
+                    op.followers.extend(parked);
+                }
             }
         }
         self.table.set_writer(origin);

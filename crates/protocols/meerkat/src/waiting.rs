@@ -1,5 +1,9 @@
 //! What an op waits for before it is tried (again): for its turn in its origin's line, for another
 //! op, for the end of a transaction that is in the way, or for the end of a pause.
+//!
+//! Nobody waits in a circle. An op of another origin is waited for only if it is the first of its
+//! line, and whoever waits stands in a line by then. So along a chain of waits each op has entered its
+//! line later than the one before, and the chain ends at an op that is about to be tried.
 
 use alloc::vec::Vec;
 
@@ -13,7 +17,7 @@ use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::state::Meerkat;
 
-/// Keys at which other nodes may have their turn at a time.
+/// Keys at which other nodes have their turn, at most.
 const TURNS_MAX: usize = 1024;
 /// The longest turn.
 const TURN_MAX: Duration = Duration::from_millis(5);
@@ -44,6 +48,11 @@ where
     pub(crate) fn before_in_line(&self, slot: Slot) -> Option<Slot> {
         let (line, at) = self.place_in_line(slot)?;
         at.checked_sub(1).map(|before| line[before].1)
+    }
+
+    /// Whether an op is the first of its line, or would be.
+    pub(crate) fn is_first_in_line(&self, slot: Slot) -> bool {
+        self.before_in_line(slot).is_none()
     }
 
     /// What stands behind an op in its origin's line.
@@ -77,7 +86,7 @@ where
         self.work.hashes().filter_map(under_way).find(is_earlier)
     }
 
-    /// Waits for another op of the same origin.
+    /// Waits for another op.
     pub(crate) fn follow(&mut self, other: Slot, slot: Slot) {
         self.enter_line(slot);
         if let Some(other) = self.ops.get_mut(other) {
@@ -106,30 +115,28 @@ where
         self.under_way.remove_if(&(origin, key), |other| *other == slot);
     }
 
-    /// These wait for this op now, in front of those that do already.
-    pub(crate) fn put_behind(&mut self, slot: Slot, mut slots: Vec<Slot>) {
-        if let Some(op) = self.ops.get_mut(slot) {
-            slots.append(&mut op.followers);
-            op.followers = slots;
-        }
-    }
-
     /// Those that waited go on: what only reads on its own, the others behind the first of them,
-    /// which this returns.
+    /// which this returns. Who isn't the first of its line goes on when it is.
     pub(crate) fn gather(&mut self, slots: Vec<Slot>) -> Option<Slot> {
-        let mut writers = Vec::with_capacity(slots.len());
+        let mut first = None;
+        let mut rest = Vec::with_capacity(slots.len());
         for slot in slots {
-            match self.ops.get(slot) {
-                Some(op) if op.txn.updates() => writers.push(slot),
-                Some(_) => self.ready.push_back(slot),
-                None => {}
+            let Some(op) = self.ops.get(slot) else { continue };
+            let waits_in_line =
+                !self.is_first_in_line(slot) && !mutant!("meerkat_waits_in_a_circle");
+            match first {
+                _ if !op.txn.updates() => self.ready.push_back(slot),
+                _ if waits_in_line || first == Some(slot) => {}
+                None => first = Some(slot),
+                Some(_) => rest.push(slot),
             }
         }
-        let heads = |slot: &&Slot| self.before_in_line(**slot).is_none();
-        let first = *writers.iter().find(heads).or(writers.first())?;
-        writers.retain(|slot| *slot != first);
-        self.put_behind(first, writers);
-        Some(first)
+        if let Some(op) = first.and_then(|first| self.ops.get_mut(first)) {
+            // In front of those that wait for it already.
+            rest.append(&mut op.followers);
+            op.followers = rest;
+        }
+        first
     }
 
     // --- transactions in the way ---------------------------------------------------------------
@@ -208,14 +215,14 @@ where
         if self.turns.len() >= TURNS_MAX {
             self.turns.retain(|_, until| *until > now.monotonic);
         }
-        if self.turns.len() >= TURNS_MAX || mutant!("meerkat_winner_goes_on") {
+        if mutant!("meerkat_winner_goes_on") {
             return;
         }
+        let room = TURNS_MAX.saturating_sub(self.turns.len());
         let span = now.monotonic.since(attempt.started).min(TURN_MAX);
-        for part in &attempt.parts {
-            for item in Body::trusted(&part.body).iter().filter(|item| item.write.is_some()) {
-                self.turns.insert(hash_key(item.key), now.monotonic + span);
-            }
+        let items = attempt.parts.iter().flat_map(|part| Body::trusted(&part.body).iter());
+        for item in items.filter(|item| item.write.is_some()).take(room) {
+            self.turns.insert(hash_key(item.key), now.monotonic + span);
         }
     }
 
@@ -235,13 +242,15 @@ where
         latest
     }
 
-    /// Another op that pauses, at a key of this one's last run.
+    /// Another op that pauses, at a key of this one's last run, and is tried when that is over.
     pub(crate) fn pausing_at_its_keys(&self, slot: Slot) -> Option<Slot> {
         let op = self.ops.get(slot)?;
         if self.pausing.is_empty() || !op.txn.updates() {
             return None;
         }
         let pausing = |hash| self.pausing.get(&hash).copied();
-        self.work.hashes().filter_map(pausing).find(|other| *other != slot)
+        let others = self.work.hashes().filter_map(pausing).filter(|other| *other != slot);
+        { others }
+            .find(|other| self.is_first_in_line(*other) || mutant!("meerkat_waits_in_a_circle"))
     }
 }
