@@ -127,6 +127,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a round is as old as the oldest request that waits behind it",
         false,
     ),
+    mutant(
+        "zeus_entry_believed",
+        "a node whose entry is older than a round asks for the key",
+        false,
+    ),
+    mutant(
+        "zeus_request_stays_young",
+        "a request is as old as the oldest that waits for it",
+        false,
+    ),
     mutant("zeus_copy_ends_early", "a replica has joined when it has copied everything", false),
     mutant(
         "zeus_joins_without_awaited",

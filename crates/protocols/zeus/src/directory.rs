@@ -159,7 +159,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             next,
         };
         self.rounds.insert(key.into(), round);
-        self.set_meta(key, Meta { round: at, state, ..meta });
+        self.change_meta(key, |meta| (meta.round, meta.state) = (at, state));
     }
 
     /// Asks every arbiter, for the first time or again.
@@ -170,8 +170,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         round.drivers.insert(self.layout.node);
         let &mut Round { at, requester, previous, agreed, .. } = round;
         let others = self.layout.arbiters(previous, key).without(self.layout.node);
-        let meta = self.meta(key);
-        self.set_meta(key, Meta { state: OwnerState::Drive, ..meta });
+        self.change_meta(key, |meta| meta.state = OwnerState::Drive);
         effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
         match agreed {
             true => self.tell_agreement(now, key, effects),
@@ -267,8 +266,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
         if is_owner && !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
             // The next owner does not send it what it writes.
-            let meta = self.meta(key);
-            self.set_meta(key, Meta { data: DataState::Invalid, ..meta });
+            self.change_meta(key, |meta| meta.data = DataState::Invalid);
         }
         let round = self.rounds.get_mut(key).expect("it is under way");
         (round.agreed, round.given) = (true, true);
@@ -392,14 +390,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
         let next = self.rounds.remove(key).and_then(|round| round.next);
         self.changed.insert(key.into());
-        let state = OwnerState::Valid;
         let is_owner = self.layout.node_of(owner) == Some(self.layout.node);
         if self.layout.in_group(key) || is_owner {
-            self.set_meta(key, Meta { round: at, owner, state, ..meta });
+            let settled = (at, owner, OwnerState::Valid);
+            self.change_meta(key, |meta| (meta.round, meta.owner, meta.state) = settled);
             self.next.extend(next.map(|next| (key.into(), next)));
-        } else if let Some(handle) = self.table.find(key) {
+        } else if self.table.remove_if(key, |_| true) {
             effects.probe("zeus: a former owner drops its copy");
-            self.table.remove(handle);
         }
     }
 
@@ -444,6 +441,17 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let Some(round) = self.rounds.get(key) else { return false };
         let by_name = self.layout.node_of(round.previous) == Some(self.layout.node);
         by_name && !round.given && stamp < round.requester.stamp
+    }
+
+    /// Whether this node is the owner of a key, as far as it knows, and has not agreed to give it away.
+    pub(crate) fn is_owner(&mut self, key: &[u8]) -> bool {
+        let meta = self.meta(key);
+        let (owner, given) = match self.rounds.get(key) {
+            // The entry may be older: what settled it last may be on its way.
+            Some(round) if !mutant!("zeus_entry_believed") => (round.previous, round.given),
+            _ => (meta.owner, false),
+        };
+        !given && self.layout.owner(owner, key) == Some(self.layout.node)
     }
 
     /// The round in which the key came to its owner: not the one that is under way.

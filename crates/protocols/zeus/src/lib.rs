@@ -110,6 +110,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a reader finds an expired value",
         "zeus: a reader waits for a commit",
         "zeus: a replica has joined",
+        "zeus: a request becomes older",
         "zeus: a request is made again",
         "zeus: a request that has waited is served",
         "zeus: a request lost to another",

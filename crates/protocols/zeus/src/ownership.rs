@@ -84,10 +84,15 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         stamp: Timestamp,
         effects: &mut impl Effects<Self>,
     ) {
-        if self.acquisitions.get(key).is_some_and(|open| open.is_wanted) {
-            return;
+        match self.acquisitions.get_mut(key).filter(|open| open.is_wanted) {
+            None => self.open(now, key, stamp, true, effects),
+            Some(open) if stamp < open.requester.stamp && !mutant!("zeus_request_stays_young") => {
+                effects.probe("zeus: a request becomes older");
+                open.requester.stamp = stamp;
+                self.request(now, key, effects);
+            }
+            Some(_) => {}
         }
-        self.open(now, key, stamp, true, effects);
     }
 
     fn open(

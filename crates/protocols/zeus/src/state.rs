@@ -167,8 +167,12 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
         self.table.lock_existing(key).map(|record| record.meta()).unwrap_or_default()
     }
 
-    pub(crate) fn set_meta(&mut self, key: &[u8], meta: Meta) {
-        self.table.lock_key(key, 0).set_meta(meta);
+    /// Changes the words of a record in one go: another lane may change others of them.
+    pub(crate) fn change_meta(&mut self, key: &[u8], change: impl FnOnce(&mut Meta)) {
+        let mut record = self.table.lock_key(key, 0);
+        let mut meta = record.meta();
+        change(&mut meta);
+        record.set_meta(meta);
     }
 
     /// The owner of a key, as this node knows.

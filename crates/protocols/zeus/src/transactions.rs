@@ -221,9 +221,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     let missing: Vec<&Key> =
                         keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
                     for key in &missing {
-                        let meta = self.meta(key);
-                        let is_own = self.owner_of(&meta, key) == Some(self.layout.node);
-                        if !is_own && !self.rounds.contains_key(*key) {
+                        if !self.is_owner(key) {
                             self.acquire(now, key, stamp, effects);
                         }
                     }
@@ -416,7 +414,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.supersede(now, key, owner, effects);
         self.rounds.remove(key);
         let round = self.next_round_at(meta.round);
-        self.set_meta(key, Meta { round, owner, state: OwnerState::Valid, ..meta });
+        let settled = (round, owner, OwnerState::Valid);
+        self.change_meta(key, |meta| (meta.round, meta.owner, meta.state) = settled);
         round
     }
 

@@ -34,6 +34,13 @@ struct Plan {
     skew: u64,
     /// Of 100 transactions, how many are made where the keys are used most at present.
     locality: u64,
+    /// Of 100 steps, how many send a transaction.
+    sent: u64,
+    /// How many origins a node's transactions have.
+    origins: u64,
+    /// Whether no transaction is ever refused for having waited too long: then nothing hides two that
+    /// wait for each other.
+    patient: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -46,6 +53,9 @@ const PLAN: Plan = Plan {
     trouble: 10,
     skew: 40_000,
     locality: 50,
+    sent: 10,
+    origins: 6,
+    patient: false,
 };
 
 /// A transaction that a client sent.
@@ -77,7 +87,9 @@ impl Run {
         let base = rng.next_u64() >> 16;
         let ahead = |_| (rng.below(plan.skew.max(1)) * 1000) as i64;
         let seeds = |node| base + u64::from(node);
-        let replicas = Replicas { replicas: Some(plan.replicas), ..Replicas::default() };
+        let op_timeout = plan.patient.then(|| Duration::from_secs(60));
+        let replicas = Some(plan.replicas);
+        let replicas = Replicas { replicas, op_timeout, ..Replicas::default() };
         let cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
         Self {
             plan,
@@ -135,7 +147,7 @@ impl Run {
         if self.cluster.hosts[&node].up {
             let txn = self.txn();
             // Few origins, so that some stand in line.
-            let origin = u64::from(node) * 100 + self.rng.below(6);
+            let origin = u64::from(node) * 100 + self.rng.below(self.plan.origins);
             self.ask(node, origin, txn);
         }
     }
@@ -219,8 +231,8 @@ impl Run {
             self.trouble();
         }
         match self.rng.below(100) {
-            0..=9 => self.submit(),
-            10..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
+            at if at < self.plan.sent => self.submit(),
+            0..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
             79..=89 => {
                 let span = Duration::from_micros(self.rng.below(8_000));
                 self.cluster.advance(span);
@@ -405,6 +417,15 @@ fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
 #[test]
 fn a_healthy_network_needs_no_luck() {
     sweep(200, Plan { lost: 0, repeated: 0, trouble: 0, ..PLAN });
+}
+
+#[test]
+fn nobody_waits_in_a_circle() {
+    let quiet = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, sent: 25, ..PLAN };
+    for (nodes, keys, locality) in [(3, 2, 0), (3, 4, 30), (5, 3, 0), (5, 5, 30)] {
+        sweep(100, Plan { nodes, keys, locality, ..quiet });
+        sweep(100, Plan { nodes, keys, locality, origins: 40, ..quiet });
+    }
 }
 
 #[test]

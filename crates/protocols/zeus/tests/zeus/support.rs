@@ -34,6 +34,8 @@ pub(crate) struct Written {
 pub(crate) struct Replicas {
     /// Members of each group; 3 if nothing is said.
     pub(crate) replicas: Option<usize>,
+    /// How long a transaction may wait; 2 s if nothing is said.
+    pub(crate) op_timeout: Option<Duration>,
     pub(crate) written: BTreeMap<Timestamp, Written>,
 }
 
@@ -49,6 +51,7 @@ impl Subject for Replicas {
         let mut config = Config::new(node, incarnation, lane, seed);
         config.message_loss_timeout = MLT;
         config.replicas = self.replicas.unwrap_or(config.replicas);
+        config.op_timeout = self.op_timeout.unwrap_or(config.op_timeout);
         Zeus::new(config, MapTable::default())
     }
 

@@ -160,7 +160,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-race",
             size: Size::Small,
-            states: Some(7_905),
+            states: Some(205_124),
             reaches: &["zeus: a round is superseded", "zeus: a request lost to another"],
             run: |name, limits| explore(&race(name), limits),
         },
@@ -223,7 +223,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-handover-reads",
             size: Size::Small,
-            states: Some(5_406),
+            states: Some(207_757),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&handover_reads(name), limits),
         },
@@ -261,7 +261,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(77_486),
+            states: Some(83_145),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },
