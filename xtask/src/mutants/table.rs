@@ -570,6 +570,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_places_before_all_have_copied",
+        home: "membership",
+        guard: "data is placed anew when every member has said in this epoch that it has copied",
+        checks: &[Tests("membership", "calm")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_cut_lane_renews",
         home: "membership",
         guard: "a member with a lane that reaches no other node is removed, although it renews its lease",

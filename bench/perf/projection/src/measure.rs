@@ -286,6 +286,7 @@ fn view() -> View {
         cluster: Incarnation(1),
         members: (1..=NODES).map(member).collect(),
         last_number: MemberNumber(u32::from(NODES)),
+        placed: (1..=NODES).map(NodeId).collect(),
     }
 }
 

@@ -12,6 +12,7 @@ mod id;
 mod key;
 pub mod limits;
 mod node_set;
+pub mod placement;
 mod publication;
 mod quorum;
 mod time;

@@ -51,6 +51,11 @@ pub struct View {
     pub members: Vec<Member>,
     /// The largest member number handed out so far.
     pub last_number: MemberNumber,
+    /// The nodes over which data is placed that not every member has. They are not the voters: who was
+    /// added is not among them before it has copied what falls to it, and who was removed stays,
+    /// holding nothing, until others have copied what fell to it. So all nodes compute the same
+    /// places from one view, whatever views they have missed.
+    pub placed: NodeSet,
 }
 
 impl View {
@@ -77,6 +82,24 @@ impl View {
     /// The members that are catching up.
     pub fn shadows(&self) -> NodeSet {
         self.with_role(|role| role == Role::Shadow)
+    }
+
+    /// The nodes over which data should be placed: the voters, except such as have never held any and
+    /// don't live.
+    pub fn to_place(&self) -> NodeSet {
+        self.voters().intersection(self.placed.union(self.live()))
+    }
+
+    /// Whether data is where it should be, so that nobody has anything to copy for the sake of
+    /// others.
+    pub fn is_placed(&self) -> bool {
+        self.placed == self.to_place()
+    }
+
+    /// The same with all data where it should be.
+    #[must_use]
+    pub fn into_placed(self) -> Self {
+        Self { placed: self.to_place(), ..self }
     }
 
     /// Whether this very incarnation is live in this view.

@@ -135,7 +135,7 @@ impl GuestMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, Role};
+    use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role};
 
     fn view() -> View {
         let member = Member {
@@ -152,6 +152,7 @@ mod tests {
             cluster: Incarnation(8),
             members: [member].into(),
             last_number: MemberNumber(4),
+            placed: NodeSet::only(NodeId(2)),
         }
     }
 
@@ -167,7 +168,8 @@ mod tests {
         assert!(GuestMessage::decode(&bytes).is_err());
     }
 
-    const VIEW_BYTES: &[u8] = b"\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x04\0\0\0\x01\
+    const VIEW_BYTES: &[u8] = b"\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x04\0\0\0\
+        \x04\0\0\0\0\0\0\0\x01\
         \x02\0\x09\0\0\0\0\0\0\0\x04\0\0\0\x01\x01\0\0\0p\x01\0\0\0c\0\0\0\0";
 
     #[test]

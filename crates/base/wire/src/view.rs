@@ -3,19 +3,23 @@
 
 use alloc::vec::Vec;
 
-use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, Role, View, limits};
+use quorate_types::{
+    Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View, limits,
+};
 
 use crate::{Malformed, Reader, Writer};
 
 /// Longest `host:port`.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | count u8 | members`; a member is
+/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | placed u64 | count u8 | members`, where
+/// bit *i* of `placed` is node *i*; a member is
 /// `node u16 | incarnation u64 | number u32 | role u8 | three addresses`.
 pub fn write_view(view: &View, writer: &mut Writer<'_>) {
     writer.u64(view.epoch.0);
     writer.u64(view.cluster.0);
     writer.u32(view.last_number.0);
+    writer.u64(view.placed.bits());
     writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
     for member in &view.members {
         writer.u16(member.node.0);
@@ -40,6 +44,10 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
     let epoch = Epoch(reader.u64()?);
     let cluster = Incarnation(reader.u64()?);
     let last_number = MemberNumber(reader.u32()?);
+    let placed = NodeSet::from_bits(reader.u64()?);
+    if placed.contains(NodeId(0)) {
+        return Err(Malformed("node id out of range"));
+    }
     let count = usize::from(reader.u8()?);
     if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
         return Err(Malformed("view beyond the limits"));
@@ -73,7 +81,7 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
         }
         members.push(member);
     }
-    Ok(View { epoch, cluster, members, last_number })
+    Ok(View { epoch, cluster, members, last_number, placed })
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
@@ -106,7 +114,8 @@ mod tests {
         let again = |members: &[Member]| {
             let members = members.to_vec();
             let (cluster, last_number) = (Incarnation(8), MemberNumber(9));
-            let view = View { epoch: Epoch(3), cluster, members, last_number };
+            let placed = NodeSet::from_bits(0x8000_0000_0000_0002);
+            let view = View { epoch: Epoch(3), cluster, members, last_number, placed };
             let mut bytes = Vec::new();
             write_view(&view, &mut Writer(&mut bytes));
             read_view(&mut Reader(&bytes)).map(|copy| assert_eq!(copy, view))

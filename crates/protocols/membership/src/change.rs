@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use quorate_machine::mutant;
+use quorate_types::placement::{self, SHARDS};
 use quorate_types::{
     Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View, limits,
 };
 
-use crate::{MemberConfig, MembershipError};
+use crate::{Config, MemberConfig, MembershipError};
 
 fn member(config: &MemberConfig, role: Role) -> Member {
     Member {
@@ -35,7 +36,8 @@ pub(crate) fn genesis(founder: Incarnation, founders: &[(MemberConfig, Incarnati
         member.number = MemberNumber(index as u32 + 1);
     }
     let last_number = MemberNumber(members.len() as u32);
-    View { epoch: Epoch(1), cluster: founder, members, last_number }
+    let placed = members.iter().map(|member| member.node).collect();
+    View { epoch: Epoch(1), cluster: founder, members, last_number, placed }
 }
 
 fn successor(view: &View) -> View {
@@ -44,22 +46,29 @@ fn successor(view: &View) -> View {
 
 /// The members in `gone` keep their vote and lose their life. `None` if no active member would be
 /// left, in the cluster or in a group that has one: the data of that member are nowhere else.
-pub(crate) fn without(view: &View, gone: NodeSet, groups: &[NodeSet]) -> Option<View> {
+pub(crate) fn without(view: &View, gone: NodeSet, config: &Config) -> Option<View> {
     let mut next = successor(view);
     for member in &mut next.members {
         if gone.contains(member.node) {
             member.role = Role::Down;
         }
     }
-    (!orphans(view, &next, groups)).then_some(next)
+    (!orphans(view, &next, config)).then_some(next)
 }
 
 /// Whether some group, or the cluster, has an active member in `view` and none in `next`.
-fn orphans(view: &View, next: &View, groups: &[NodeSet]) -> bool {
-    let active = |view: &View, group: NodeSet| !view.active().intersection(group).is_empty();
-    let groups = groups.iter().filter(|_| !mutant!("membership_groups_ignored"));
+fn orphans(view: &View, next: &View, config: &Config) -> bool {
+    let groups = config.groups.iter().map(|group| (*group, *group));
+    let moving = config.moving.iter().flat_map(|replicas| {
+        let group = |view: &View, shard| {
+            placement::group(shard, view.placed, *replicas).into_iter().collect::<NodeSet>()
+        };
+        (0..SHARDS).map(move |shard| (group(view, shard), group(next, shard)))
+    });
+    let is_active = |view: &View, group: NodeSet| !view.active().intersection(group).is_empty();
+    let mut groups = groups.chain(moving).filter(|_| !mutant!("membership_groups_ignored"));
     next.active().is_empty()
-        || groups.into_iter().any(|group| active(view, *group) && !active(next, *group))
+        || groups.any(|(group, later)| is_active(view, group) && !is_active(next, later))
 }
 
 /// The last number that a member was given, be it in the view or removed.
@@ -94,6 +103,13 @@ pub(crate) fn promoted(view: &View, node: NodeId) -> Option<View> {
     let member = next.members.iter_mut().find(|member| member.node == node)?;
     (member.role == Role::Shadow).then(|| member.role = Role::Active)?;
     Some(next)
+}
+
+/// Data is where it should be: every live member has copied what falls to it. `None` if it was, or if
+/// a group would be left without an active member.
+pub(crate) fn placed(view: &View, config: &Config) -> Option<View> {
+    let next = successor(view).into_placed();
+    (!view.is_placed() && !orphans(view, &next, config)).then_some(next)
 }
 
 /// One more voter, without a process yet. `None` if it is there already. `responsive` are the
@@ -131,7 +147,7 @@ pub(crate) fn removed(
     node: NodeId,
     me: NodeId,
     responsive: NodeSet,
-    groups: &[NodeSet],
+    config: &Config,
 ) -> Result<Option<View>, MembershipError> {
     if view.member(node).is_none() {
         return Ok(None);
@@ -141,7 +157,7 @@ pub(crate) fn removed(
     }
     let mut next = successor(view);
     next.members.retain(|member| member.node != node);
-    if orphans(view, &next, groups) {
+    if orphans(view, &next, config) {
         return Err(MembershipError::LastActive(node));
     }
     if !responsive.without(node).is_majority_of(next.voters()) {

@@ -45,6 +45,11 @@ pub struct Config {
     pub link_patience: Duration,
     /// The replica groups. Silence never costs a group its last active member.
     pub groups: Vec<NodeSet>,
+    /// The sizes of the replica groups that follow from the nodes over which a view places data
+    /// ([`quorate_types::placement`]), if there are such. Then a change of the voters moves data: a
+    /// later view says so when every live member has copied what falls to it. Without any, data is
+    /// placed over the members at once, as everybody has all of it.
+    pub moving: Vec<usize>,
     /// How long an administrative request may take.
     pub request_timeout: Duration,
     /// The seed of challenges and backoffs.
@@ -66,6 +71,7 @@ impl Config {
             suspect_after_max: lease * 32,
             link_patience: lease * 4,
             groups: Vec::new(),
+            moving: Vec::new(),
             request_timeout: Duration::from_secs(10),
             seed: incarnation.0,
         }

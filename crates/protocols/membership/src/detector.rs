@@ -243,7 +243,7 @@ impl Membership {
 
     /// Whether the cluster can go on without these members: with an active one in each group.
     pub(crate) fn can_go(&self, gone: NodeSet) -> bool {
-        change::without(&self.view, gone, &self.config.groups).is_some()
+        change::without(&self.view, gone, &self.config).is_some()
     }
 
     /// Whether every live member that is heard could let `node` in, and `node` hears each of them.

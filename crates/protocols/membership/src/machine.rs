@@ -40,6 +40,7 @@ pub(crate) enum Change {
 /// The contents of a member's renewal.
 struct Says {
     caught_up: bool,
+    is_complete: bool,
     hears: NodeSet,
     admits: NodeSet,
 }
@@ -66,7 +67,10 @@ pub struct Membership {
     pub(crate) founding: Founding,
     pub(crate) vote: Option<Vote>,
     pub(crate) pending: Vec<Pending>,
+    /// Whether this life has held everything in some epoch: it keeps it from then on.
     pub(crate) caught_up: bool,
+    /// The last epoch in which this node had all that falls to it.
+    pub(crate) complete_in: Epoch,
     pub(crate) expelled: bool,
     /// The request by which this node has given up its lease; it waits for a view without this
     /// node.
@@ -171,6 +175,7 @@ impl Membership {
             vote: None,
             pending: Vec::new(),
             caught_up: false,
+            complete_in: Epoch(0),
             expelled: false,
             leaving: None,
             lateness: Delay::default(),
@@ -242,8 +247,8 @@ impl Membership {
             Body::Announce { .. } => self.on_announce(sender, message, effects),
             Body::Found { round, view } => self.on_found(sender, round, view, effects),
             Body::Founded { to, round } => self.on_founded(sender, to, round, effects),
-            Body::Renew { sent, caught_up, hears, admits } => {
-                let says = Says { caught_up, hears, admits };
+            Body::Renew { sent, caught_up, is_complete, hears, admits } => {
+                let says = Says { caught_up, is_complete, hears, admits };
                 self.on_renew(sender, message.epoch, sent, says, effects);
             }
             Body::Leave => self.on_leave(sender, effects),
@@ -294,7 +299,7 @@ impl Membership {
         if peer.leaving {
             return effects.ignored("renew of a member that leaves");
         }
-        peer.caught_up = says.caught_up;
+        (peer.caught_up, peer.is_complete) = (says.caught_up, says.is_complete);
         (peer.hears, peer.admits) = (Some(says.hears), says.admits);
         if self.is_being_removed(from) {
             effects.probe("membership: a grant is refused to a member that is being removed");
@@ -446,6 +451,7 @@ impl Membership {
                 .is_none_or(|before| before.incarnation != member.incarnation);
             if member.node != self.me.node {
                 let peer = self.peers.entry(member.node).or_default();
+                peer.is_complete = false;
                 if is_new {
                     // A process that held the id before has to prove itself again.
                     if peer.challenged != member.incarnation {
@@ -541,8 +547,9 @@ impl Membership {
             Request::CaughtUp { epoch: reached } if reached > epoch => {
                 return effects.complete(tag, Err(MembershipError::WrongEpoch(reached)));
             }
-            Request::CaughtUp { .. } => {
+            Request::CaughtUp { epoch: reached } => {
                 self.caught_up = true;
+                self.complete_in = reached;
                 // Renewals carry it; waiting for the next one would delay service.
                 self.heartbeat_at = self.now;
                 Change::CaughtUp
@@ -670,7 +677,8 @@ impl Membership {
             }
             peer.told = sent;
             let sent = is_asked.then_some(sent);
-            let body = Body::Renew { sent, caught_up: self.caught_up, hears, admits };
+            let (caught_up, is_complete) = (self.caught_up, self.complete_in == self.view.epoch);
+            let body = Body::Renew { sent, caught_up, is_complete, hears, admits };
             self.send(node, body, effects);
         }
     }

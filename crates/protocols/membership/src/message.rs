@@ -77,6 +77,8 @@ pub enum Body {
         sent: Option<Instant>,
         /// The sender is a shadow that holds everything.
         caught_up: bool,
+        /// The sender, whatever its role, has in this epoch all that falls to it.
+        is_complete: bool,
         /// The live members that the sender hears, on every lane.
         hears: NodeSet,
         /// The nodes outside that the sender could let in.
@@ -144,10 +146,11 @@ impl Message {
                 writer.u64(to.0);
                 writer.u64(*round);
             }
-            Body::Renew { sent, caught_up, hears, admits } => {
+            Body::Renew { sent, caught_up, is_complete, hears, admits } => {
                 writer.u8(u8::from(sent.is_some()));
                 writer.u64(sent.unwrap_or_default().0);
                 writer.u8(u8::from(*caught_up));
+                writer.u8(u8::from(*is_complete));
                 writer.u64(hears.bits());
                 writer.u64(admits.bits());
             }
@@ -192,6 +195,7 @@ impl Message {
             4 => Body::Renew {
                 sent: asked_at(reader)?,
                 caught_up: flag(reader)?,
+                is_complete: flag(reader)?,
                 hears: nodes(reader)?,
                 admits: nodes(reader)?,
             },

@@ -30,6 +30,8 @@ pub(crate) struct Peer {
     pub(crate) told: Instant,
     /// The member in the view says that its lanes hold everything.
     pub(crate) caught_up: bool,
+    /// It says so in this epoch, whatever its role.
+    pub(crate) is_complete: bool,
     /// The incarnation that is being challenged.
     pub(crate) challenged: Incarnation,
     /// The nonce that it has to return.

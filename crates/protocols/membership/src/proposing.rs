@@ -55,6 +55,7 @@ impl Membership {
     }
 
     fn propose_view(&mut self, next: View, effects: &mut impl Effects<Self>) {
+        let next = if self.config.moving.is_empty() { next.into_placed() } else { next };
         let replaces = |gone: Voter| next.live().contains(gone.node);
         if dropped(&self.view, &next).any(replaces) {
             effects.probe("membership: a live member's slot goes to its next incarnation");
@@ -130,11 +131,12 @@ impl Membership {
     }
 
     /// The next view that this node wants, if any: first removals of the dead, then joins, then
-    /// promotions, then the administrator's requests.
+    /// promotions, then data that has arrived, then the administrator's requests.
     fn wish(&self) -> Option<View> {
         self.wish_to_replace()
             .or_else(|| self.wish_to_remove())
             .or_else(|| self.wish_to_promote())
+            .or_else(|| self.wish_to_place())
             .or_else(|| {
                 let mut changes = self.pending.iter();
                 changes.find_map(|pending| self.change_for(&pending.change).ok().flatten())
@@ -185,15 +187,14 @@ impl Membership {
 
     /// The view without these members, except for the last active ones of a group.
     fn without(&self, gone: NodeSet) -> Option<View> {
-        let groups = &self.config.groups;
         let mut rest = gone;
         for node in gone {
-            if change::without(&self.view, rest, groups).is_some() {
+            if change::without(&self.view, rest, &self.config).is_some() {
                 break;
             }
             rest.remove(node);
         }
-        if rest.is_empty() { None } else { change::without(&self.view, rest, groups) }
+        if rest.is_empty() { None } else { change::without(&self.view, rest, &self.config) }
     }
 
     fn wish_to_promote(&self) -> Option<View> {
@@ -206,6 +207,18 @@ impl Membership {
         change::promoted(&self.view, node)
     }
 
+    /// Every live member says in this very epoch that it has copied what falls to it. What was said in
+    /// an earlier one was about other members.
+    fn wish_to_place(&self) -> Option<View> {
+        let has_all = |node| {
+            node == self.me.node && self.complete_in == self.view.epoch
+                || self.peers.get(&node).is_some_and(|peer| peer.is_complete)
+                || mutant!("membership_places_before_all_have_copied")
+        };
+        let all = self.view.live().into_iter().all(has_all);
+        if all { change::placed(&self.view, &self.config) } else { None }
+    }
+
     /// The view that a request asks for; `None` if it is in force already.
     pub(crate) fn change_for(&self, change: &Change) -> Result<Option<View>, MembershipError> {
         match change {
@@ -215,8 +228,8 @@ impl Membership {
             Change::CaughtUp => Ok(None),
             Change::Add(config) => change::added(&self.view, config, self.responsive()),
             Change::Remove(node) => {
-                let groups = &self.config.groups;
-                change::removed(&self.view, *node, self.me.node, self.responsive(), groups)
+                let (me, responsive) = (self.me.node, self.responsive());
+                change::removed(&self.view, *node, me, responsive, &self.config)
             }
         }
     }

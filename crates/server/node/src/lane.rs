@@ -702,16 +702,20 @@ impl Lane {
         self.answer_internal(out);
     }
 
-    /// Tells lane 0 once this lane's engines hold everything.
+    /// Tells lane 0 once this lane's engines hold everything, if somebody waits for that: as a shadow,
+    /// or if data is not where it should be.
     fn report_progress(&mut self, now: Now, out: &mut Outbox) {
         let node = self.shared.config.node;
-        let is_shadow = self.view.member(node).is_some_and(|member| {
-            member.role == Role::Shadow && member.incarnation == self.incarnation
+        let own = self.view.member(node).filter(|own| own.incarnation == self.incarnation);
+        let copies = own.is_some_and(|own| match own.role {
+            Role::Shadow => true,
+            Role::Active => !self.view.is_placed(),
+            Role::Down => false,
         });
         let mut engines = self.engines.iter().flatten();
         let has_all = engines.next().is_none_or(KeyspaceLane::is_caught_up)
             && (mutant!("node_first_keyspace_is_all") || engines.all(KeyspaceLane::is_caught_up));
-        if !is_shadow || !has_all || !self.sessions.is_synced() {
+        if !copies || !has_all || !self.sessions.is_synced() {
             return;
         }
         let epoch = self.view.epoch;

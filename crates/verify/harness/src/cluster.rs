@@ -221,7 +221,18 @@ impl<S: Subject> Cluster<S> {
             members.push(member(NodeId(node), incarnation, number, role));
         }
         let (epoch, cluster) = (Epoch(self.view.epoch.0 + 1), self.view.cluster);
-        self.view = View { epoch, cluster, members, last_number };
+        let placed = match self.view.epoch {
+            Epoch(0) => roles.iter().map(|(node, _)| NodeId(*node)).collect(),
+            _ => self.view.placed,
+        };
+        self.view = View { epoch, cluster, members, last_number, placed };
+        self.view.clone()
+    }
+
+    /// The view after this one, in which data is where it should be. No node is told.
+    pub fn decide_placed(&mut self) -> View {
+        let epoch = Epoch(self.view.epoch.0 + 1);
+        self.view = View { epoch, ..self.view.clone() }.into_placed();
         self.view.clone()
     }
 
@@ -245,6 +256,19 @@ impl<S: Subject> Cluster<S> {
     /// The next view, in which a node has this role, told to every process that is up.
     pub fn set_role(&mut self, node: u16, role: Role) {
         self.install(&self.roles_with(node, role));
+    }
+
+    /// The next view, without this node, told to every process that is up.
+    pub fn remove(&mut self, node: u16) {
+        let mut roles = self.roles();
+        roles.retain(|(other, _)| *other != node);
+        self.install(&roles);
+    }
+
+    /// The next view, in which data is where it should be, told to every process that is up.
+    pub fn place(&mut self) {
+        let view = self.decide_placed();
+        self.nodes().into_iter().for_each(|node| self.install_on(node, &view));
     }
 
     /// Tells every lane of a node of a view, if it is up.

@@ -61,8 +61,20 @@ impl Disorder {
 
     /// Decides a view in which a node has another role; every node hears of it in its own time.
     pub fn decide<S: Subject>(&mut self, cluster: &mut Cluster<S>, node: u16, role: Role) {
-        let roles = cluster.roles_with(node, role);
+        let view = cluster.decide(&cluster.roles_with(node, role));
+        self.announce(&view);
+    }
+
+    /// Decides a view without a node; every node hears of it in its own time.
+    pub fn remove<S: Subject>(&mut self, cluster: &mut Cluster<S>, node: u16) {
+        let mut roles = cluster.roles();
+        roles.retain(|(other, _)| *other != node);
         let view = cluster.decide(&roles);
+        self.announce(&view);
+    }
+
+    /// Every node hears of a view in its own time.
+    pub fn announce(&mut self, view: &View) {
         self.news.extend((1..=self.nodes).map(|node| (node, view.clone())));
     }
 

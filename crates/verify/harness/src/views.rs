@@ -26,5 +26,6 @@ pub fn view_of(count: u16, epoch: Epoch) -> View {
         cluster: Incarnation(1),
         members: (1..=count).map(active).collect(),
         last_number: MemberNumber(u32::from(count)),
+        placed: (1..=count).map(NodeId).collect(),
     }
 }

@@ -227,7 +227,9 @@ impl<E: Engine> World<E> {
         }
         if scope.has_views {
             let last_number = MemberNumber(u32::from(scope.nodes));
-            self.decide(View { epoch: Epoch(1), cluster: Incarnation(1), members, last_number });
+            let placed = (1..=scope.nodes).map(NodeId).collect();
+            let (epoch, cluster) = (Epoch(1), Incarnation(1));
+            self.decide(View { epoch, cluster, members, last_number, placed });
             for node in 1..=scope.nodes {
                 self.install(scope, NodeId(node));
             }

@@ -231,6 +231,51 @@ fn silence_never_costs_a_group_its_last_active_member() {
     assert_eq!(number(world.machine(4).view()), number(&view), "node 3 has kept its life");
 }
 
+#[test]
+fn data_is_placed_anew_when_every_member_has_copied_in_the_same_epoch() {
+    let mut world = World::new(12, 5);
+    world.moving = [2].to_vec();
+    let mut world = world.form(5);
+    world.run(300);
+    world.request(1, Request::Remove(NodeId(5)));
+    world.run(2_000);
+    let view = world.machine(1).view().clone();
+    assert_eq!((view.voters(), view.placed), (nodes(&[1, 2, 3, 4]), nodes(&[1, 2, 3, 4, 5])));
+    let epoch = view.epoch;
+    for node in [1, 2, 3] {
+        world.request(node, Request::CaughtUp { epoch });
+    }
+    // What node 4 had in an earlier epoch was what fell to it then.
+    world.request(4, Request::CaughtUp { epoch: Epoch(epoch.0 - 1) });
+    world.run(2_000);
+    assert_eq!(world.machine(1).view().epoch, epoch);
+    world.request(4, Request::CaughtUp { epoch });
+    world.run(2_000);
+    let view = world.machine(1).view().clone();
+    assert_eq!((view.epoch.0, view.placed), (epoch.0 + 1, nodes(&[1, 2, 3, 4])));
+}
+
+#[test]
+fn without_groups_that_move_data_is_placed_over_the_members_at_once() {
+    let mut world = World::formed(13, 5);
+    world.run(300);
+    world.request(1, Request::Remove(NodeId(5)));
+    world.run(2_000);
+    let view = world.machine(1).view().clone();
+    assert_eq!((view.epoch, view.placed), (Epoch(2), nodes(&[1, 2, 3, 4])));
+}
+
+#[test]
+fn the_last_active_member_of_a_group_that_moves_may_not_be_removed() {
+    let mut world = World::new(14, 4);
+    world.moving = [1].to_vec();
+    let mut world = world.form(4);
+    world.run(300);
+    let tag = world.request(1, Request::Remove(NodeId(3)));
+    world.run(100);
+    assert_eq!(world.completed[&tag], Err(MembershipError::LastActive(NodeId(3))));
+}
+
 /// The connection of another lane breaks for good: as if the nodes did not hear each other.
 #[test]
 fn a_lane_without_a_connection_counts_as_a_broken_link() {

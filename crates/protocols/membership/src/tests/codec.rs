@@ -15,7 +15,7 @@ fn message(body: Body) -> Message {
 
 fn renewal(sent: Option<Instant>) -> Body {
     let hears = NodeSet::only(NodeId(7));
-    Body::Renew { sent, caught_up: false, hears, admits: NodeSet::EMPTY }
+    Body::Renew { sent, caught_up: false, is_complete: false, hears, admits: NodeSet::EMPTY }
 }
 
 fn bytes(message: &Message) -> Vec<u8> {
@@ -29,11 +29,12 @@ fn golden_bytes_of_a_renewal() {
     let renew = message(Body::Renew {
         sent: Some(Instant(4)),
         caught_up: true,
+        is_complete: true,
         hears: NodeSet::only(NodeId(1)),
         admits: NodeSet::only(NodeId(3)),
     });
     let mut expected = vec![4, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-    expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
     expected.extend([2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes(&renew), expected, "the layout changed without a new VERSION");
 }

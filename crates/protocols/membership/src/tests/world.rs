@@ -84,6 +84,8 @@ pub(super) struct World {
     /// Suspicion after two thirds of a lease, as if every stall were a crash.
     pub(super) nervous: bool,
     pub(super) groups: Vec<NodeSet>,
+    /// The sizes of groups that follow from where data is placed.
+    pub(super) moving: Vec<usize>,
     incarnations: u64,
     /// Every view that any node ever installed.
     pub(super) installed: BTreeMap<(Incarnation, Epoch), Arc<View>>,
@@ -125,6 +127,7 @@ impl World {
             drift_ppm: 1_000,
             nervous: false,
             groups: Vec::new(),
+            moving: Vec::new(),
             incarnations: seed << 20,
             installed: BTreeMap::new(),
             completed: BTreeMap::new(),
@@ -172,9 +175,11 @@ impl World {
         let incarnation = Incarnation(self.incarnations);
         let now = self.now(node);
         let (drift_ppm, nervous, groups) = (self.drift_ppm, self.nervous, self.groups.clone());
+        let moving = self.moving.clone();
         let state = self.nodes.get_mut(&NodeId(node)).unwrap();
         let mut config = Config::new(NodeId(node), incarnation, state.genesis.clone());
         (config.drift_ppm, config.groups) = (drift_ppm, groups);
+        config.moving = moving;
         if nervous {
             config.suspect_after = config.lease * 2 / 3;
             config.suspect_after_max = config.suspect_after;

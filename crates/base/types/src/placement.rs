@@ -1,0 +1,59 @@
+//! Which nodes hold which keys, where not every member has all of them: a function of the nodes over
+//! which a view places data, so nobody stores it.
+//!
+//! A key belongs to one of [`SHARDS`] shards by its hash slot, so keys with one hash tag stay
+//! together. The *group* of a shard is the first few nodes in an order that is its own (rendezvous
+//! hashing): a node that comes or goes moves the shards that name it, and no others.
+
+use alloc::vec::Vec;
+
+use crate::{NodeId, NodeSet, hash_key, hash_slot};
+
+/// Shards of a keyspace: 64 hash slots of a Redis cluster each.
+pub const SHARDS: usize = 256;
+
+/// The shard of a key.
+pub fn shard_of(key: &[u8]) -> usize {
+    usize::from(hash_slot(key)) * SHARDS / 16384
+}
+
+/// The group of a shard, in its order: that of the nodes' hashes together with it.
+pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
+    let rank = |node: &NodeId| {
+        let [low, high] = node.0.to_le_bytes();
+        core::cmp::Reverse(hash_key(&[shard as u8, low, high]))
+    };
+    let mut nodes: Vec<NodeId> = placed.into_iter().collect();
+    nodes.sort_by_key(rank);
+    nodes.truncate(replicas);
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(count: u16) -> NodeSet {
+        (1..=count).map(NodeId).collect()
+    }
+
+    #[test]
+    fn a_node_that_comes_moves_the_shards_that_name_it_and_no_others() {
+        let groups = |count| (0..SHARDS).map(move |shard| group(shard, nodes(count), 3));
+        let moved = groups(5).zip(groups(6)).filter(|(five, six)| five != six).count();
+        let named = groups(6).filter(|group| group.contains(&NodeId(6))).count();
+        assert_eq!(moved, named);
+        assert!((90..170).contains(&named), "{named} of {SHARDS}, and half of them is fair");
+    }
+
+    #[test]
+    fn the_order_is_pinned_because_nodes_of_two_builds_must_agree() {
+        assert_eq!(group(0, nodes(5), 5), [5, 2, 3, 1, 4].map(NodeId));
+    }
+
+    #[test]
+    fn keys_with_one_tag_share_a_shard() {
+        assert_eq!(shard_of(b"{user}.a"), shard_of(b"{user}.b"));
+        assert!((0..200_u8).any(|n| shard_of(&[n]) != shard_of(b"{user}.a")));
+    }
+}
