@@ -9,6 +9,11 @@ const fn mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutan
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "pitfalls::"), RANDOM], in_gate }
 }
 
+/// A guard of groups that change.
+const fn move_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "moves::"), RANDOM], in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -144,4 +149,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", true),
+    move_mutant("zeus_group_of_voters", "a group is of nodes that have what it holds", false),
+    move_mutant("zeus_leaver_reads", "a node that is about to leave a group reads no more", false),
+    move_mutant(
+        "zeus_claim_beneath_round_ignored",
+        "a round begins from the last owner, also if that one is heard of after the round",
+        true,
+    ),
+    move_mutant("zeus_view_forgets_copies", "a new view costs nothing that was copied", false),
+    move_mutant(
+        "zeus_leftovers_kept",
+        "a node that comes back to a shard has nothing of before",
+        false,
+    ),
 ];

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Command, Effects, Record as _, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
-use crate::message::{Message, Requester};
+use crate::message::{Message, Requester, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::{Agreement, Value};
 use crate::state::{Key, Zeus};
@@ -36,9 +36,7 @@ pub(crate) struct Round {
     pub(crate) at: Timestamp,
     pub(crate) requester: Requester,
     /// Whom the key was moved to before.
-    pub(crate) previous: MemberNumber,
-    /// The round that moved it there.
-    pub(crate) settled: Timestamp,
+    pub(crate) previous: Settled,
     /// Whether this arbiter has agreed, in this epoch.
     agreed: bool,
     /// Whether it has ever agreed to a round since the entry was settled: then the key may have moved.
@@ -50,6 +48,19 @@ pub(crate) struct Round {
     again_at: Instant,
     /// The oldest request here that waits for the end of the round.
     pub(crate) next: Option<Requester>,
+}
+
+impl Round {
+    /// The key was moved to somebody else before than was known here: who agreed to that other beginning
+    /// has to agree again. Whether this is so.
+    fn begin_from(&mut self, settled: Settled) -> bool {
+        let is_later = settled > self.previous && !mutant!("zeus_claim_beneath_round_ignored");
+        if is_later {
+            self.previous = settled;
+            (self.agreed, self.agreements) = (false, NodeSet::EMPTY);
+        }
+        is_later
+    }
 }
 
 impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
@@ -81,7 +92,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: REQ of the owner");
         }
         let at = self.next_round_at(meta.round);
-        self.begin_round(key, at, requester, meta.owner, OwnerState::Drive);
+        self.begin_round(key, at, requester, Settled::default(), OwnerState::Drive);
         self.drive(now, key, effects);
     }
 
@@ -134,23 +145,24 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Takes a round for the one that is under way. It begins from the entry that was settled last, as
+    /// another node says or as this one knows: a key that nobody owned may have an owner by name since,
+    /// of which not all have heard.
     pub(crate) fn begin_round(
         &mut self,
         key: &[u8],
         at: Timestamp,
         requester: Requester,
-        previous: MemberNumber,
+        previous: Settled,
         state: OwnerState,
     ) {
-        let meta = self.meta(key);
+        let previous = previous.max(self.settled(key));
         let before = self.rounds.get(key);
-        let settled = before.map_or(meta.round, |round| round.settled);
         let (given, next) = before.map_or((false, None), |round| (round.given, round.next));
         let round = Round {
             at,
             requester,
             previous,
-            settled,
             agreed: false,
             given,
             drivers: NodeSet::EMPTY,
@@ -169,7 +181,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         round.again_at = again_at;
         round.drivers.insert(self.layout.node);
         let &mut Round { at, requester, previous, agreed, .. } = round;
-        let others = self.layout.arbiters(previous, key).without(self.layout.node);
+        let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
         self.change_meta(key, |meta| meta.state = OwnerState::Drive);
         effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
         match agreed {
@@ -202,10 +214,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         key: &[u8],
         at: Timestamp,
         requester: Requester,
-        previous: MemberNumber,
+        previous: Settled,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.layout.arbiters(previous, key).contains(self.layout.node) {
+        let previous = previous.max(self.settled(key));
+        if !self.layout.arbiters(previous.owner, key).contains(self.layout.node) {
             return effects.ignored("zeus: INV to a node that is no arbiter");
         }
         let meta = self.meta(key);
@@ -231,6 +244,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         round.again_at = again_at;
         round.requester.stamp = round.requester.stamp.min(requester.stamp);
         round.requester.sequence = round.requester.sequence.max(requester.sequence);
+        round.begin_from(previous);
         match round.agreed {
             true => self.tell_agreement(now, key, effects),
             false => self.agree(now, key, effects),
@@ -257,8 +271,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn agree(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
         let Some(round) = self.rounds.get(key).filter(|round| !round.agreed) else { return };
         let (requester, previous) = (round.requester, round.previous);
-        let is_owner = self.layout.owner(previous, key) == Some(self.layout.node);
-        if is_owner && !self.may_give(key, requester, previous) {
+        let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
+        if is_owner && !self.may_give(key, requester, previous.owner) {
             return effects.probe("zeus: the owner defers its answer");
         }
         if is_owner && self.layout.node_of(requester.member) != Some(self.layout.node) {
@@ -296,9 +310,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     fn tell_agreement(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
         let round = self.rounds.get(key).expect("it is under way");
         let &Round { at, requester, previous, drivers, .. } = round;
-        let is_owner = self.layout.owner(previous, key) == Some(self.layout.node);
+        let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
         let receiver = self.layout.node_of(requester.member);
-        let lacks_copy = receiver.is_some_and(|node| !self.layout.group(key).contains(node));
+        let has_copy = |node| self.layout.directory(key).any(|other| other == node);
+        let lacks_copy = receiver.is_some_and(|node| !has_copy(node));
         let clock = self.clock;
         let mut version = Timestamp::ZERO;
         let mut value = None;
@@ -342,7 +357,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         };
         round.agreements.insert(from);
         let Round { previous, requester, agreements, .. } = *round;
-        let arbiters = self.layout.arbiters(previous, key);
+        let arbiters = self.layout.arbiters(previous.owner, key);
         if !arbiters.is_subset(agreements) {
             return;
         }
@@ -395,7 +410,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             let settled = (at, owner, OwnerState::Valid);
             self.change_meta(key, |meta| (meta.round, meta.owner, meta.state) = settled);
             self.next.extend(next.map(|next| (key.into(), next)));
-        } else if self.table.remove_if(key, |_| true) {
+        } else if self.drop_record(key) {
             effects.probe("zeus: a former owner drops its copy");
         }
     }
@@ -425,6 +440,14 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let keys: Vec<Box<[u8]>> = self.rounds.keys().cloned().collect();
         for key in keys {
             let Some(round) = self.rounds.get_mut(&key) else { continue };
+            let arbiters = self.layout.arbiters(round.previous.owner, &key);
+            if !arbiters.contains(self.layout.node) {
+                // The members that are its arbiters now have heard of it, or it has asked nobody.
+                effects.probe("zeus: a round is dropped by a node that has left its shard");
+                self.rounds.remove(&key);
+                self.drop_record(&key);
+                continue;
+            }
             round.agreed = false;
             round.next = None;
             round.given &= !mutant!("zeus_agreement_forgotten");
@@ -439,7 +462,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether a transaction that is older than the one that a key is to be given to may still use it.
     pub(crate) fn may_use_before(&self, key: &[u8], stamp: Timestamp) -> bool {
         let Some(round) = self.rounds.get(key) else { return false };
-        let by_name = self.layout.node_of(round.previous) == Some(self.layout.node);
+        let by_name = self.layout.node_of(round.previous.owner) == Some(self.layout.node);
         by_name && !round.given && stamp < round.requester.stamp
     }
 
@@ -448,17 +471,36 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let meta = self.meta(key);
         let (owner, given) = match self.rounds.get(key) {
             // The entry may be older: what settled it last may be on its way.
-            Some(round) if !mutant!("zeus_entry_believed") => (round.previous, round.given),
+            Some(round) if !mutant!("zeus_entry_believed") => (round.previous.owner, round.given),
             _ => (meta.owner, false),
         };
         !given && self.layout.owner(owner, key) == Some(self.layout.node)
     }
 
-    /// The round in which the key came to its owner: not the one that is under way.
-    pub(crate) fn settled_round(&self, meta: &Meta, key: &[u8]) -> Timestamp {
+    /// The entry of a key that is settled: not the round that is under way.
+    pub(crate) fn settled(&mut self, key: &[u8]) -> Settled {
         match self.rounds.get(key) {
-            Some(round) if !mutant!("zeus_unsettled_round_told") => round.settled,
-            _ => meta.round,
+            Some(round) if !mutant!("zeus_unsettled_round_told") => round.previous,
+            _ => {
+                let Meta { round, owner, .. } = self.meta(key);
+                Settled { round, owner }
+            }
+        }
+    }
+
+    /// A key has an owner by name, and the round that is under way here does not name it: a default
+    /// owner has claimed it, and its update has come after the round. That owner has to agree.
+    pub(crate) fn adopt_beneath(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        settled: Settled,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(round) = self.rounds.get_mut(key) else { return };
+        if settled.round < round.at && round.begin_from(settled) {
+            effects.probe("zeus: a round learns of a claim");
+            self.drive(now, key, effects);
         }
     }
 

@@ -118,7 +118,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
         command.visit_keys(&mut |key| {
             let meta = self.meta(key);
             has_copies &= rights.has_copy(&meta, key);
-            group = group.intersection(self.layout.group(key));
+            group = group.intersection(self.layout.readers(key));
         });
         match group.first() {
             Some(node) if !command.updates() && !has_copies => Place::At(node),

@@ -14,7 +14,7 @@ use quorate_machine::{Command, Effects, Record as _, Table, mutant};
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
-use crate::message::{Items, Message, Update};
+use crate::message::{Item, Items, Message, Settled, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::Zeus;
 
@@ -174,17 +174,36 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         let layout = Arc::clone(&self.layout);
         for item in items.iter().filter(|item| layout.in_group(item.key)) {
-            let meta = self.meta(item.key);
-            if item.round >= meta.round && !mutant!("zeus_claim_not_adopted") {
-                // The coordinator owns it, so the round is settled.
-                self.settle(now, item.key, item.round, coordinator, effects);
-            }
-            let mut record =
-                self.table.lock_key(item.key, item.content.map_or(0, |c| c.bytes.len()));
-            let meta = record.meta();
-            if meta.version >= version {
-                continue;
-            }
+            self.apply_item(now, coordinator, version, &item, effects);
+        }
+        let again_at = self.repeat_at(now);
+        let (items, heard, replay) = (items.bytes().to_vec(), self.layout.epoch, None);
+        let applied = Applied { version, depends_on, items, heard, again_at, replay };
+        let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
+        stream.applied.insert(slot, applied);
+    }
+
+    /// Takes over what a transaction has left in one key, unless a later one has been here.
+    pub(crate) fn apply_item(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        version: Timestamp,
+        item: &Item<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let meta = self.meta(item.key);
+        if mutant!("zeus_claim_not_adopted") {
+        } else if item.round >= meta.round {
+            // The coordinator owns it, so the round is settled.
+            self.settle(now, item.key, item.round, coordinator, effects);
+        } else {
+            let settled = Settled { round: item.round, owner: coordinator };
+            self.adopt_beneath(now, item.key, settled, effects);
+        }
+        let mut record = self.table.lock_key(item.key, item.content.map_or(0, |c| c.bytes.len()));
+        let meta = record.meta();
+        if meta.version < version {
             assert!(meta.data != DataState::Write, "two nodes write one key");
             match item.content {
                 Some(content) => record.set_content(content),
@@ -195,16 +214,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 false => DataState::Invalid,
             };
             record.set_meta(Meta { version, data, ..meta });
-            drop(record);
-            if let Some(joining) = &mut self.joining {
-                joining.awaited.remove(item.key);
-            }
         }
-        let again_at = self.repeat_at(now);
-        let (items, heard, replay) = (items.bytes().to_vec(), self.layout.epoch, None);
-        let applied = Applied { version, depends_on, items, heard, again_at, replay };
-        let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
-        stream.applied.insert(slot, applied);
+        drop(record);
+        if let Some(joining) = &mut self.joining
+            && joining.awaited.get(item.key).is_some_and(|awaited| *awaited <= version)
+        {
+            joining.awaited.remove(item.key);
+        }
     }
 
     /// Applies what has waited for others and need not any more.

@@ -1,82 +1,317 @@
-//! A replica that joins: an arbiter and a follower at once, which drives nothing and serves nobody
-//! before it has copied what its groups hold.
+//! A replica that learns shards: as a shadow everything that falls to it, as an active member what a
+//! change of the voters has moved to it. It is an arbiter and a follower at once, and drives nothing
+//! and serves nobody before it has copied what the group holds.
 //!
-//! It asks each active member in turn, which sends what it is the first active member for. What
-//! changes meanwhile it gets as a follower: every transaction that is under way in its epoch is sent
-//! to it. So the donor leaves those out, and the replica waits for each key until its transaction has
-//! come. A new view begins the copy anew.
+//! It asks the donor of each shard, the first active member of its group, for all of that donor's
+//! shards together. What changes meanwhile it gets as a follower: every transaction that is under way
+//! in its epoch is sent to it. So the donor leaves those out, and the replica waits for each key until
+//! its transaction has come.
+//!
+//! A new view costs nothing that was copied, as long as this node keeps the shard: it has followed all
+//! that has happened since. What is being copied goes on if its donor still has it, and another donor
+//! begins anew otherwise. Keys whose transactions it waits for it asks for by name, after a while: a
+//! transaction that nobody has applied is gone, and the key has another version.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Record as _, Table, mutant};
+use quorate_machine::{Command, Effects, Record as _, Scan, Table, mutant};
+use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
 use crate::follower::Applied;
-use crate::message::{Entries, Entry, Message};
+use crate::layout::{Layout, Shards};
+use crate::message::{Entries, Entry, Items, Message, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
 use crate::state::{Key, Zeus};
 
-/// Records that a donor looks at for one answer.
-const RECORDS: usize = 512;
+/// Records that a donor looks at for one answer, and a walk at once.
+pub(crate) const RECORDS: usize = 512;
+/// Keys that are asked for by name at once.
+const NAMED: usize = 64;
 
 /// How far the copy is.
 #[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Joining {
-    /// The donors that have sent everything, counted.
-    done: usize,
-    cursor: u64,
+    /// Shards that are not copied.
+    lacking: Shards,
+    question: Option<Question>,
+    /// The number of the question, in this life.
     request: u64,
     again_at: Instant,
-    /// Keys whose values come with transactions that are under way.
-    pub(crate) awaited: BTreeSet<Key>,
+    /// Keys whose values come with transactions that are under way, and the versions of these.
+    pub(crate) awaited: BTreeMap<Key, Timestamp>,
+}
+
+/// What a donor is asked for.
+#[derive(Clone, Copy, Hash, Debug)]
+struct Question {
+    donor: NodeId,
+    shards: Shards,
+    cursor: u64,
 }
 
 impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
-    /// Whether this node holds everything that active members of its groups hold.
+    /// Whether this node holds all that its groups hold, and those that it is about to be in. An active
+    /// one also sees to it that no group would lose its last active member if data were placed as it
+    /// should be.
     pub fn is_caught_up(&self) -> bool {
         let has_copied = |joining: &Joining| {
-            self.donor(joining).is_none()
+            joining.lacking.is_empty()
                 && (joining.awaited.is_empty() || mutant!("zeus_joins_without_awaited"))
         };
-        self.layout.is_live() && self.joining.as_ref().is_none_or(has_copied)
+        self.layout.is_live()
+            && (self.layout.may_place || !self.layout.is_active())
+            && self.joining.as_ref().is_none_or(has_copied)
     }
 
-    fn donor(&self, joining: &Joining) -> Option<NodeId> {
-        self.layout.active.nth(joining.done)
+    // --- what there is to copy -------------------------------------------------------------------
+
+    /// Decides what is to be copied in a new view. What was copied stays if this node has followed the
+    /// shard since: in each epoch; or in the views that it has missed, if it is of the shard's group,
+    /// which nobody joins without having said that he has what he needs.
+    pub(crate) fn begin_copy(
+        &mut self,
+        now: Now,
+        before: &Layout,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let layout = self.layout.clone();
+        let is_next = layout.epoch.0 == before.epoch.0 + 1;
+        let stays = Shards::that(|shard| {
+            let is_followed = is_next || layout.is_placed(shard);
+            before.keeps(shard) && layout.keeps(shard) && is_followed
+        });
+        let Joining { lacking, question, request, awaited, .. } =
+            self.joining.take().unwrap_or_default();
+        let serves = |shard| layout.is_active() && layout.is_placed(shard);
+        let has_joined = |shard| stays.contains(shard) && !lacking.contains(shard);
+        assert!(
+            !before.is_live() || (0..SHARDS).all(|shard| !serves(shard) || has_joined(shard)),
+            "a member of a group has what the group has"
+        );
+        let is_lacking = |shard| {
+            layout.copies(shard) && (!has_joined(shard) || mutant!("zeus_view_forgets_copies"))
+        };
+        let lacking = Shards::that(is_lacking);
+        self.leave_shards(now, before, &stays, effects);
+        if layout.is_active() && !(0..SHARDS).any(|shard| layout.learns(shard)) {
+            return;
+        }
+        let question = question.filter(|question| {
+            let goes_on =
+                |shard: usize| stays.contains(shard) && layout.donor(shard) == Some(question.donor);
+            question.shards.iter().all(|shard| lacking.contains(shard) && goes_on(shard))
+        });
+        let mut joining = Joining { lacking, question, request, again_at: Instant::NEVER, awaited };
+        joining.awaited.retain(|key, _| stays.contains(shard_of(key)));
+        self.joining = Some(joining);
+        self.ask_donor(now, effects);
     }
 
-    /// Asks the next donor, for the first time or again.
-    pub(crate) fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let Some(joining) = &self.joining else { return };
-        let donor = self.donor(joining);
-        let again_at = if donor.is_some() { self.repeat_at(now) } else { Instant::NEVER };
-        let joining = self.joining.as_mut().expect("it copies");
-        joining.again_at = again_at;
-        joining.request += 1;
-        if let Some(donor) = donor {
-            let (request, cursor) = (joining.request, joining.cursor);
-            effects.send(donor, &Message::CopyRead { request, cursor });
+    /// Sees to what is left of shards that this node has left, be it in this view or before: a sweep
+    /// drops it in time, and it is dropped now if the node has come back to them.
+    fn leave_shards(
+        &mut self,
+        now: Now,
+        before: &Layout,
+        stays: &Shards,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let layout = self.layout.clone();
+        let left = self.sweep.left;
+        let has_left =
+            |shard| left.contains(shard) || before.keeps(shard) && !stays.contains(shard);
+        let returns =
+            Shards::that(|shard| has_left(shard) && layout.keeps(shard) && !stays.contains(shard));
+        if !returns.is_empty() && !mutant!("zeus_leftovers_kept") {
+            effects.probe("zeus: a node comes back to a shard that it has left");
+            self.drop_shards(&returns);
+            self.apply_again(now, &returns, effects);
+        }
+        let left = Shards::that(|shard| has_left(shard) && !layout.keeps(shard));
+        self.sweep_shards(now, left);
+    }
+
+    /// Drops all records of some shards, but for those of keys that this node owns.
+    fn drop_shards(&mut self, shards: &Shards) {
+        let mut scan = Scan::default();
+        loop {
+            for key in scan.next_keys(&self.table, RECORDS) {
+                if shards.contains(shard_of(&key)) && !self.owns_by_name(&key) {
+                    self.rounds.remove(&key);
+                    self.drop_record(&key);
+                }
+            }
+            if scan.is_at_end() {
+                return;
+            }
         }
     }
 
-    /// A joining replica asks for records.
+    /// Applies once more what is applied and not known to be committed, in some shards: this node has
+    /// confirmed it.
+    fn apply_again(&mut self, now: Now, shards: &Shards, effects: &mut impl Effects<Self>) {
+        let applied = self.streams.iter().flat_map(|(coordinator, stream)| {
+            stream.applied.values().map(|applied| (*coordinator, applied.clone()))
+        });
+        for (coordinator, applied) in applied.collect::<Vec<_>>() {
+            let items = Items::check(&applied.items).expect("it was checked");
+            let of_shards = items.iter().filter(|item| shards.contains(shard_of(item.key)));
+            for item in of_shards {
+                self.apply_item(now, coordinator, applied.version, &item, effects);
+            }
+        }
+    }
+
+    // --- the replica -----------------------------------------------------------------------------
+
+    /// Asks the next donor, for the first time or again.
+    fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let again_at = self.repeat_at(now);
+        let layout = self.layout.clone();
+        let Some(joining) = &mut self.joining else { return };
+        if joining.question.is_none() {
+            let lacking = joining.lacking;
+            let donor = lacking.iter().find_map(|shard| layout.donor(shard));
+            joining.question = donor.map(|donor| {
+                let of_donor = |shard| layout.donor(shard) == Some(donor);
+                let shards = Shards::that(|shard| lacking.contains(shard) && of_donor(shard));
+                Question { donor, shards, cursor: 0 }
+            });
+        }
+        joining.request += 1;
+        joining.again_at = again_at;
+        match &joining.question {
+            Some(Question { donor, shards, cursor }) => {
+                let (request, cursor, shards) = (joining.request, *cursor, *shards);
+                effects.send(*donor, &Message::CopyRead { request, cursor, shards });
+            }
+            None if joining.awaited.is_empty() => joining.again_at = Instant::NEVER,
+            None => {}
+        }
+    }
+
+    /// A donor's answer.
+    pub(crate) fn on_copy(
+        &mut self,
+        now: Now,
+        request: u64,
+        next: u64,
+        clock: u64,
+        entries: Entries<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.observe(clock);
+        let Some(joining) = &self.joining else {
+            return effects.ignored("zeus: a copy that was not asked for");
+        };
+        let is_named = request == 0;
+        if !is_named && (joining.request != request || joining.question.is_none()) {
+            return effects.ignored("zeus: a copy that was not asked for");
+        }
+        for entry in entries.iter() {
+            self.copy_entry(now, &entry, effects);
+        }
+        let Some(joining) = self.joining.as_mut().filter(|_| !is_named) else { return };
+        let question = joining.question.as_mut().expect("it was asked");
+        question.cursor = next;
+        if next == 0 {
+            let copied = question.shards;
+            let lacking = joining.lacking;
+            joining.lacking =
+                Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
+            joining.question = None;
+        }
+        self.ask_donor(now, effects);
+    }
+
+    fn copy_entry(&mut self, now: Now, entry: &Entry<'_>, effects: &mut impl Effects<Self>) {
+        if !self.layout.learns(shard_of(entry.key)) {
+            return;
+        }
+        self.counters.copied += 1;
+        let meta = self.meta(entry.key);
+        let joining = self.joining.as_mut().expect("it copies");
+        if entry.is_under_way {
+            if meta.version < entry.version {
+                joining.awaited.insert(entry.key.into(), entry.version);
+            }
+        } else {
+            joining.awaited.remove(entry.key);
+            if entry.version > meta.version {
+                let mut record = self.table.lock_key(entry.key, 0);
+                match entry.content {
+                    Some(content) => record.set_content(Value::of(content).content()),
+                    None => record.clear(),
+                }
+                let (version, data) = (entry.version, DataState::Valid);
+                record.set_meta(Meta { version, data, ..record.meta() });
+            }
+        }
+        let Entry { key, settled, under_way, .. } = *entry;
+        match under_way.filter(|_| !mutant!("zeus_copy_without_rounds")) {
+            Some((round, requester)) if round > meta.round => {
+                self.begin_round(key, round, requester, settled, OwnerState::Invalid);
+                self.drive(now, key, effects);
+            }
+            None if settled.round > meta.round => {
+                self.settle(now, key, settled.round, settled.owner, effects);
+            }
+            _ => self.adopt_beneath(now, key, settled, effects),
+        }
+    }
+
+    pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Some(joining) = &self.joining else { return };
+        if joining.again_at > now.monotonic {
+            return;
+        }
+        if joining.question.is_none() {
+            let turn = joining.request as usize % joining.awaited.len().max(1);
+            let keys = joining.awaited.keys().cycle().skip(turn);
+            for key in keys.take(joining.awaited.len().min(NAMED)) {
+                effects.probe("zeus: a key is copied by name");
+                if let Some(donor) = self.layout.donor(shard_of(key)) {
+                    effects.send(donor, &Message::CopyKey { key });
+                }
+            }
+        }
+        self.ask_donor(now, effects);
+    }
+
+    pub(crate) fn next_copy(&self) -> Instant {
+        self.joining.as_ref().map_or(Instant::NEVER, |joining| joining.again_at)
+    }
+
+    // --- the donor -------------------------------------------------------------------------------
+
+    fn is_donor(&self, shard: usize) -> bool {
+        self.layout.is_active() && self.layout.is_placed(shard)
+    }
+
+    /// A replica asks for the records of some shards.
     pub(crate) fn on_copy_read(
         &mut self,
         from: NodeId,
         request: u64,
         cursor: u64,
+        shards: &Shards,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.layout.is_active() {
+        if !shards.iter().all(|shard| self.is_donor(shard)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
         while steps < RECORDS && entries.len() < limits::CHUNK_BYTES {
             let mut keys: Vec<Key> = Vec::new();
-            let after = self.table.scan_keys(next, 1, &mut |key| keys.push(key.into()));
-            if !self.push_entries(from, &keys, &mut entries) {
+            let after = self.table.scan_keys(next, 1, &mut |key| {
+                if shards.contains(shard_of(key)) {
+                    keys.push(key.into());
+                }
+            });
+            if !self.push_entries(&keys, &mut entries) {
                 break;
             }
             (next, steps) = (after, steps + 1);
@@ -89,21 +324,46 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             // Whether the next version is committed is being asked, and known soon.
             return effects.ignored("zeus: a copy of what may not be committed");
         }
-        let list = Entries::check(&entries).expect("just written");
-        let clock = self.clock;
-        effects.send(from, &Message::Copy { request, next, clock, entries: list });
+        self.send_copy(from, request, next, &entries, effects);
     }
 
-    /// Adds those of some keys that this node is the donor of; `false`, and none, if one may not be
-    /// committed.
-    fn push_entries(&mut self, to: NodeId, keys: &[Key], entries: &mut Vec<u8>) -> bool {
+    /// A replica asks for one key. It gets an answer also if there is nothing.
+    pub(crate) fn on_copy_key(
+        &mut self,
+        from: NodeId,
+        key: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.is_donor(shard_of(key)) {
+            return effects.ignored("zeus: a copy of what is not complete");
+        }
+        let mut entries = Entries::begin();
+        if self.table.find(key).is_none() {
+            Entries::push(&mut entries, &Entry::nothing(key));
+        } else if !self.push_entries(&[key.into()], &mut entries) {
+            return effects.ignored("zeus: a copy of what may not be committed");
+        }
+        self.send_copy(from, 0, 0, &entries, effects);
+    }
+
+    fn send_copy(
+        &self,
+        to: NodeId,
+        request: u64,
+        next: u64,
+        entries: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let entries = Entries::check(entries).expect("just written");
+        effects.send(to, &Message::Copy { request, next, clock: self.clock, entries });
+    }
+
+    /// Adds some keys; `false`, and none, if one may not be committed.
+    fn push_entries(&mut self, keys: &[Key], entries: &mut Vec<u8>) -> bool {
         let mut found = Vec::new();
         for key in keys {
-            let is_donor = self.layout.default_owner(key) == Some(self.layout.node);
-            if is_donor && self.layout.group(key).contains(to) {
-                let Some(is_under_way) = self.is_under_way(key) else { return false };
-                found.push((key, is_under_way));
-            }
+            let Some(is_under_way) = self.is_under_way(key) else { return false };
+            found.push((key, is_under_way));
         }
         for (key, is_under_way) in found {
             self.push_entry(key, is_under_way, entries);
@@ -111,8 +371,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         true
     }
 
-    /// Whether the joining replica gets the value of a key with a transaction: it is a follower of
-    /// each that is under way in this epoch. `None` if nobody here knows.
+    /// Whether the replica gets the value of a key with a transaction: it is a follower of each that is
+    /// under way in this epoch. `None` if nobody here knows.
     fn is_under_way(&mut self, key: &[u8]) -> Option<bool> {
         let meta = self.meta(key);
         match meta.data {
@@ -130,86 +390,21 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn push_entry(&mut self, key: &[u8], is_under_way: bool, entries: &mut Vec<u8>) {
+        let under_way = self.rounds.get(key).map(|round| (round.at, round.requester));
+        let settled = self.settled(key);
         let Some(record) = self.table.lock_existing(key) else { return };
-        let meta = record.meta();
         let mut packed = Vec::new();
         let content = if is_under_way { None } else { record.whole(&mut packed) };
-        // A round that is under way may be complete, and its requester the owner.
-        let under_way = self.rounds.get(key).map(|round| (round.requester, round.previous));
-        let (requester, owner) = match under_way {
-            Some((requester, previous)) => (Some(requester), previous),
-            None => (None, meta.owner),
-        };
-        let round = meta.round;
-        let version = if is_under_way { Timestamp::ZERO } else { meta.version };
-        let entry = Entry { key, version, is_under_way, round, owner, requester, content };
+        let version = record.meta().version;
+        let entry = Entry { key, version, is_under_way, settled, under_way, content };
         Entries::push(entries, &entry);
     }
+}
 
-    /// A donor's answer.
-    pub(crate) fn on_copy(
-        &mut self,
-        now: Now,
-        request: u64,
-        next: u64,
-        clock: u64,
-        entries: Entries<'_>,
-        effects: &mut impl Effects<Self>,
-    ) {
-        self.observe(clock);
-        if self.joining.as_ref().is_none_or(|joining| joining.request != request) {
-            return effects.ignored("zeus: a copy that was not asked for");
-        }
-        for entry in entries.iter() {
-            self.copy_entry(now, &entry, effects);
-        }
-        let joining = self.joining.as_mut().expect("it copies");
-        joining.cursor = next;
-        if next == 0 {
-            joining.done += 1;
-        }
-        self.ask_donor(now, effects);
-    }
-
-    fn copy_entry(&mut self, now: Now, entry: &Entry<'_>, effects: &mut impl Effects<Self>) {
-        self.counters.copied += 1;
-        let mut record = self.table.lock_key(entry.key, 0);
-        let mut meta = record.meta();
-        if entry.is_under_way && meta.version == Timestamp::ZERO {
-            meta.data = DataState::Invalid;
-            if let Some(joining) = &mut self.joining {
-                joining.awaited.insert(entry.key.into());
-            }
-        } else if entry.version > meta.version {
-            match entry.content {
-                Some(content) => record.set_content(Value::of(content).content()),
-                None => record.clear(),
-            }
-            (meta.version, meta.data) = (entry.version, DataState::Valid);
-        }
-        record.set_meta(meta);
-        drop(record);
-        if entry.round <= meta.round {
-            return;
-        }
-        match entry.requester {
-            None => self.settle(now, entry.key, entry.round, entry.owner, effects),
-            Some(_) if mutant!("zeus_copy_without_rounds") => {}
-            Some(requester) => {
-                let state = OwnerState::Invalid;
-                self.begin_round(entry.key, entry.round, requester, entry.owner, state);
-                self.drive(now, entry.key, effects);
-            }
-        }
-    }
-
-    pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if self.joining.as_ref().is_some_and(|joining| joining.again_at <= now.monotonic) {
-            self.ask_donor(now, effects);
-        }
-    }
-
-    pub(crate) fn next_copy(&self) -> Instant {
-        self.joining.as_ref().map_or(Instant::NEVER, |joining| joining.again_at)
+impl<'a> Entry<'a> {
+    /// Of a key that was never written.
+    fn nothing(key: &'a [u8]) -> Self {
+        let (version, settled) = (Timestamp::ZERO, Settled::default());
+        Self { key, version, is_under_way: false, settled, under_way: None, content: None }
     }
 }

@@ -1,20 +1,21 @@
 //! Where keys live: a function of the view, computed anew with each and never stored.
 //!
-//! A key belongs to one of [`SHARDS`] shards by its hash slot, so keys with one hash tag stay
-//! together. The *group* of a shard is the first few voters of the view in an order that is its own
-//! (rendezvous hashing): a member that comes or goes moves the shards that name it, and no others.
-//! Its live members are both the directory of the shard's keys and their readers.
+//! The *group* of a shard are the first few of the nodes over which the view places data, in an order
+//! that is the shard's own (`quorate_types::placement`). Its active members have all that was ever
+//! committed in it: they are the directory of the shard's keys and, in order, their default owners.
+//!
+//! While members come and go, the view names two sets of nodes: over which data is placed, and over
+//! which it should be. A member of the group that should be and not of the one that is *learns* the
+//! shard: it is an arbiter and a follower, and copies, and nobody relies on it. When all members say
+//! that they have copied everything, a later view places data over the new nodes. So a node never
+//! serves a shard before it has it, and who leaves a group stays until then.
 
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use quorate_machine::mutant;
-use quorate_types::{
-    Epoch, Incarnation, MemberNumber, NodeId, NodeSet, Role, View, hash_key, hash_slot,
-};
-
-/// Shards of a keyspace: 64 hash slots of a Redis cluster each.
-pub const SHARDS: usize = 256;
+use quorate_types::placement::{self, SHARDS, shard_of};
+use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View};
 
 /// The members of a view, and the groups that follow from it.
 #[derive(Clone, Debug, Default)]
@@ -26,32 +27,66 @@ pub(crate) struct Layout {
     pub(crate) number: MemberNumber,
     pub(crate) live: NodeSet,
     pub(crate) active: NodeSet,
+    /// The nodes over which data is placed.
+    placed: NodeSet,
+    /// Whether no shard would lose its last active member if data were placed as it should be.
+    pub(crate) may_place: bool,
     members: Vec<(MemberNumber, NodeId)>,
-    /// The voters in the order of each shard, cut off after `replicas`.
-    groups: Vec<Vec<NodeId>>,
+    shards: Vec<Shard>,
+}
+
+/// Where one shard lives.
+#[derive(Clone, Debug)]
+struct Shard {
+    /// Whether this node is of the group that it has.
+    is_placed: bool,
+    /// The active members of that group, in its order.
+    directory: Vec<NodeId>,
+    /// The live members of that group, and of the one that it should have.
+    keepers: NodeSet,
+    /// The active members of both.
+    readers: NodeSet,
+    /// Whether this node, if it learns the shard, copies it from somebody: from an active member of the
+    /// group, or, when that has become one, from a live one that is there for longer. Otherwise all
+    /// have died that had it, and nothing is left.
+    has_source: bool,
 }
 
 impl Hash for Layout {
     /// Everything else follows from these for one configuration.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.epoch, self.number, &self.members, self.active).hash(state);
+        (self.epoch, self.number, &self.members, self.active, self.placed).hash(state);
     }
 }
 
-/// The shard of a key.
-pub(crate) fn shard_of(key: &[u8]) -> usize {
-    usize::from(hash_slot(key)) * SHARDS / 16384
-}
+/// A set of shards.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Shards(pub(crate) [u64; SHARDS / 64]);
 
-/// The voters in the order of a shard: that of their hashes together with it.
-fn ranked(shard: usize, voters: NodeSet) -> Vec<NodeId> {
-    let rank = |node: &NodeId| {
-        let [low, high] = node.0.to_le_bytes();
-        core::cmp::Reverse(hash_key(&[shard as u8, low, high]))
-    };
-    let mut nodes: Vec<NodeId> = voters.into_iter().collect();
-    nodes.sort_by_key(rank);
-    nodes
+impl Shards {
+    /// Those of which something is so.
+    pub fn that(mut is: impl FnMut(usize) -> bool) -> Self {
+        let mut shards = Self::default();
+        for shard in (0..SHARDS).filter(|shard| is(*shard)) {
+            shards.0[shard / 64] |= 1 << (shard % 64);
+        }
+        shards
+    }
+
+    /// Whether a shard is one of them.
+    pub fn contains(&self, shard: usize) -> bool {
+        self.0[shard / 64] >> (shard % 64) & 1 == 1
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// In order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..SHARDS).filter(|shard| self.contains(*shard))
+    }
 }
 
 impl Layout {
@@ -59,19 +94,47 @@ impl Layout {
         let is_live = view.is_live(node, life);
         let own = view.member(node).filter(|_| is_live).map(|member| member.number);
         let live = view.members.iter().filter(|member| member.role != Role::Down);
-        let group = |shard| {
-            let mut nodes = ranked(shard, view.voters());
-            nodes.truncate(replicas);
-            nodes
+        let placed = match mutant!("zeus_group_of_voters") {
+            true => view.voters(),
+            false => view.placed,
         };
+        let to_place = view.to_place();
+        let active = view.active();
+        let mut may_place = true;
+        let mut shard = |shard| {
+            let group = placement::group(shard, placed, replicas);
+            let next: NodeSet = placement::group(shard, to_place, replicas).into_iter().collect();
+            let directory: Vec<NodeId> =
+                group.iter().copied().filter(|node| active.contains(*node)).collect();
+            let has_all: NodeSet = directory.iter().copied().collect();
+            may_place &= has_all.is_empty() || !next.intersection(active).is_empty();
+            let is_older = |other: &&Member| {
+                group.contains(&other.node)
+                    && other.role != Role::Down
+                    && (own.is_some_and(|own| other.number < own) || !group.contains(&node))
+            };
+            Shard {
+                has_source: !directory.is_empty() || view.members.iter().any(|m| is_older(&m)),
+                is_placed: group.contains(&node),
+                keepers: group.into_iter().fold(next, NodeSet::with).intersection(view.live()),
+                readers: match mutant!("zeus_leaver_reads") {
+                    true => has_all,
+                    false => has_all.intersection(next),
+                },
+                directory,
+            }
+        };
+        let shards = (0..SHARDS).map(&mut shard).collect();
         Self {
             epoch: view.epoch,
             node,
             number: own.unwrap_or_default(),
             live: view.live(),
-            active: view.active(),
+            active,
+            placed,
+            may_place,
             members: live.map(|member| (member.number, member.node)).collect(),
-            groups: (0..SHARDS).map(group).collect(),
+            shards,
         }
     }
 
@@ -85,10 +148,43 @@ impl Layout {
         self.is_live() && self.active.contains(self.node)
     }
 
-    /// The live members of a key's group.
+    // --- shards ----------------------------------------------------------------------------------
+
+    /// Whether this node keeps a shard's keys up to date.
+    pub(crate) fn keeps(&self, shard: usize) -> bool {
+        self.is_live() && self.shards[shard].keepers.contains(self.node)
+    }
+
+    /// Whether it is of the group that the shard has.
+    pub(crate) fn is_placed(&self, shard: usize) -> bool {
+        self.is_live() && self.shards[shard].is_placed
+    }
+
+    /// Whether it keeps the shard's keys up to date and may not have all of them.
+    pub(crate) fn learns(&self, shard: usize) -> bool {
+        self.keeps(shard) && !(self.is_active() && self.is_placed(shard))
+    }
+
+    /// Whether it learns a shard that somebody has.
+    pub(crate) fn copies(&self, shard: usize) -> bool {
+        self.learns(shard) && self.shards[shard].has_source
+    }
+
+    /// The first node that has all of a shard.
+    pub(crate) fn donor(&self, shard: usize) -> Option<NodeId> {
+        self.shards[shard].directory.first().copied()
+    }
+
+    // --- keys ------------------------------------------------------------------------------------
+
+    fn shard(&self, key: &[u8]) -> Option<&Shard> {
+        self.shards.get(shard_of(key))
+    }
+
+    /// The live members that keep a key up to date, besides its owner: those of its group, and those
+    /// that are about to be.
     pub(crate) fn group(&self, key: &[u8]) -> NodeSet {
-        let Some(ranks) = self.groups.get(shard_of(key)) else { return NodeSet::EMPTY };
-        ranks.iter().copied().collect::<NodeSet>().intersection(self.live)
+        self.shard(key).map(|shard| shard.keepers).unwrap_or_default()
     }
 
     /// Whether this node is one of them.
@@ -96,10 +192,15 @@ impl Layout {
         self.group(key).contains(self.node)
     }
 
-    /// The active members of a key's group, in its order.
+    /// The members that have all that was committed of a key, in the order of its group.
     pub(crate) fn directory<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = NodeId> + 'a {
-        let ranks = self.groups.get(shard_of(key)).map_or(&[][..], |ranks| ranks);
-        ranks.iter().copied().filter(|node| self.active.contains(*node))
+        self.shard(key).into_iter().flat_map(|shard| shard.directory.iter().copied())
+    }
+
+    /// The members that may be read a key from: those that have it and will go on to. No write waits
+    /// for a node to hear that it has left the group, so one that is about to leave reads no more.
+    pub(crate) fn readers(&self, key: &[u8]) -> NodeSet {
+        self.shard(key).map(|shard| shard.readers).unwrap_or_default()
     }
 
     /// The owner of a key whose owner is not a live member, or that never had one.
@@ -124,37 +225,5 @@ impl Layout {
             Some(node) if !mutant!("zeus_owner_not_asked") => group.with(node),
             _ => group,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_harness::view_of;
-
-    use super::*;
-
-    #[test]
-    fn a_member_that_comes_moves_the_shards_that_name_it_and_no_others() {
-        let groups = |nodes| {
-            let view = view_of(nodes, Epoch(1));
-            Layout::new(&view, NodeId(1), Incarnation(1), 3).groups
-        };
-        let (five, six) = (groups(5), groups(6));
-        let moved = (0..SHARDS).filter(|shard| five[*shard] != six[*shard]).count();
-        let named = six.iter().filter(|group| group.contains(&NodeId(6))).count();
-        assert_eq!(moved, named);
-        assert!((90..170).contains(&named), "{named} of {SHARDS}, and half of them is fair");
-    }
-
-    #[test]
-    fn the_order_is_pinned_because_nodes_of_two_builds_must_agree() {
-        let voters = (1..=5).map(NodeId).collect();
-        assert_eq!(ranked(0, voters), [5, 2, 3, 1, 4].map(NodeId));
-    }
-
-    #[test]
-    fn keys_with_one_tag_share_a_shard() {
-        assert_eq!(shard_of(b"{user}.a"), shard_of(b"{user}.b"));
-        assert!((0..200_u8).any(|n| shard_of(&[n]) != shard_of(b"{user}.a")));
     }
 }

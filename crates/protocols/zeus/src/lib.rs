@@ -29,7 +29,7 @@
 //! | NACK | driver → requester | another round was first |
 //! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
-//! | COPY_READ, COPY | joining ↔ active replica | what was there before it joined |
+//! | COPY_READ, COPY_KEY, COPY | joining ↔ active replica | what was there before it joined |
 //!
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
@@ -75,6 +75,7 @@ mod meta;
 mod ownership;
 mod recovery;
 mod state;
+mod sweep;
 mod transactions;
 mod workspace;
 
@@ -87,8 +88,8 @@ pub use quorate_machine::Request;
 
 pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
-pub use layout::SHARDS;
-pub use message::{Entries, Entry, Item, Items, Message, Requester, Slots, Update};
+pub use layout::Shards;
+pub use message::{Entries, Entry, Item, Items, Message, Requester, Settled, Slots, Update};
 pub use meta::{DataState, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
@@ -105,7 +106,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a driver is behind",
         "zeus: a follower asks whether a transaction is committed",
         "zeus: a former owner drops its copy",
+        "zeus: a key is copied by name",
         "zeus: a key has no directory",
+        "zeus: a node comes back to a shard that it has left",
         "zeus: a reader becomes an owner",
         "zeus: a reader finds an expired value",
         "zeus: a reader waits for a commit",
@@ -116,8 +119,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a request lost to another",
         "zeus: a round inherits the age of one that waits",
         "zeus: a round is driven again",
+        "zeus: a round is dropped by a node that has left its shard",
         "zeus: a round is settled without its requester",
         "zeus: a round is superseded",
+        "zeus: a round learns of a claim",
         "zeus: a round that nobody waits for is resumed",
         "zeus: a transaction finds a key on the way",
         "zeus: a transaction has waited for too long",
@@ -129,6 +134,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: all nodes have recovered",
         "zeus: ownership acquired",
         "zeus: the owner defers its answer",
+        "zeus: what is left of a shard is dropped",
     ];
 }
 
@@ -202,9 +208,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 self.on_committed(now, coordinator, upto, effects);
             }
             Message::Recovered { clock, asks } => self.on_recovered(from, clock, asks, effects),
-            Message::CopyRead { request, cursor } => {
-                self.on_copy_read(from, request, cursor, effects);
+            Message::CopyRead { request, cursor, shards } => {
+                self.on_copy_read(from, request, cursor, &shards, effects);
             }
+            Message::CopyKey { key } => self.on_copy_key(from, key, effects),
             Message::Copy { request, next, clock, entries } => {
                 self.on_copy(now, request, next, clock, entries, effects);
             }
@@ -223,6 +230,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_applied(now, effects);
         self.repeat_recovery(now, effects);
         self.repeat_copy(now, effects);
+        self.sweep(now, effects);
         let requests = self.acquisitions.values().map(|open| open.again_at);
         let streams = self.streams.values().map(|stream| stream.next_deadline());
         let rest = [
@@ -230,6 +238,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             self.pipeline.next_deadline(),
             self.next_recovery(),
             self.next_copy(),
+            self.next_sweep(),
         ];
         let next = requests.chain(streams).chain(rest).min();
         self.wake_at = self.wake_at.min(next.unwrap_or(Instant::NEVER));
@@ -247,6 +256,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.pipeline = Default::default();
         self.streams.clear();
         (self.recovery, self.joining) = (None, None);
+        self.sweep = Default::default();
         self.op_timeouts.clear();
         self.wake_at = Instant::NEVER;
     }
@@ -265,7 +275,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.layout.number
     }
 
-    /// The live members of a key's group.
+    /// The live members that keep a key up to date besides its owner.
     pub fn group_of(&self, key: &[u8]) -> NodeSet {
         self.layout.group(key)
     }

@@ -4,8 +4,10 @@
 //! kind u8 | fields in the order of their declaration
 //! content: flags u8 | [kind u8 | value bytes | [expire at u64]]
 //! item:    key bytes | round timestamp | content
-//! entry:   key bytes | version timestamp | under way u8 | round timestamp | owner u32
-//!          | 0 u8 or 1 u8 and requester | content
+//! settled: round timestamp | owner u32
+//! entry:   key bytes | version timestamp | under way u8 | settled
+//!          | 0 u8 or 1 u8, round timestamp and requester | content
+//! shards:  four u64, shard *i* is bit *i* of them
 //! ```
 //! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
 //! four bytes before them, lists a count of four bytes. The epoch is in the header of the frame
@@ -17,6 +19,8 @@ use quorate_machine::{Content, ValueKind, is_collection};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::layout::Shards;
+
 /// Who wants a key, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Requester {
@@ -27,6 +31,16 @@ pub struct Requester {
     /// When the transaction that needs the key was first tried: an older one is not made to wait
     /// for a younger one that waits itself.
     pub stamp: Timestamp,
+}
+
+/// A settled entry of the directory: whom a key was moved to last, and in which round. The later of two
+/// is the larger.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Settled {
+    /// The round; zero if the key was never moved.
+    pub round: Timestamp,
+    /// The member, live or not.
+    pub owner: MemberNumber,
 }
 
 /// What a node says.
@@ -50,7 +64,7 @@ pub enum Message<'a> {
         /// Whom the key moves to.
         requester: Requester,
         /// Whom it was moved to before.
-        previous: MemberNumber,
+        previous: Settled,
     },
     /// Arbiter → requester, or → driver if the requester is gone: it may.
     Ack {
@@ -60,8 +74,8 @@ pub enum Message<'a> {
         round: Timestamp,
         /// Whom the key moves to.
         requester: Requester,
-        /// As in the question.
-        previous: MemberNumber,
+        /// Whom it was moved to before, as the arbiter knows.
+        previous: Settled,
         /// The version that the arbiter holds.
         version: Timestamp,
         /// The arbiter's hybrid clock: above all that its transactions on the key have written.
@@ -115,10 +129,17 @@ pub enum Message<'a> {
         request: u64,
         /// Where to go on, in the donor's own numbers; 0 begins.
         cursor: u64,
+        /// The shards that it wants.
+        shards: Shards,
+    },
+    /// The same about one key.
+    CopyKey {
+        /// The key.
+        key: &'a [u8],
     },
     /// Its answer.
     Copy {
-        /// As in the request.
+        /// As in the request; 0 if it was about one key.
         request: u64,
         /// Where to go on; 0 at the end.
         next: u64,
@@ -176,15 +197,13 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The version of the value.
     pub version: Timestamp,
-    /// Whether a transaction that writes it is under way, of which the copy is a follower: the value
-    /// is left out, and comes with that transaction.
+    /// Whether a transaction that writes this version is under way, of which the copy is a follower:
+    /// the value is left out, and comes with that transaction.
     pub is_under_way: bool,
-    /// The round that moved it last, or is about to; zero if it never was moved.
-    pub round: Timestamp,
-    /// Whom it was moved to, before the round that is under way if there is one.
-    pub owner: MemberNumber,
-    /// Whom it is about to be moved to, if the round is under way.
-    pub requester: Option<Requester>,
+    /// Whom it was moved to last.
+    pub settled: Settled,
+    /// The round that is under way after that, and whom it moves the key to.
+    pub under_way: Option<(Timestamp, Requester)>,
     /// What it holds.
     pub content: Option<Content<'a>>,
 }
@@ -289,6 +308,25 @@ impl Requester {
     }
 }
 
+impl Settled {
+    fn encode(self, writer: &mut Writer<'_>) {
+        writer.timestamp(self.round);
+        writer.u32(self.owner.0);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { round: reader.timestamp()?, owner: read_member(reader)? })
+    }
+}
+
+fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> {
+    let mut shards = Shards::default();
+    for word in &mut shards.0 {
+        *word = reader.u64()?;
+    }
+    Ok(shards)
+}
+
 impl<'a> Slots<'a> {
     /// A list in bytes of its own.
     pub fn write(slots: &[u64]) -> Vec<u8> {
@@ -373,10 +411,10 @@ impl<'a> Entries<'a> {
         writer.bytes(entry.key);
         writer.timestamp(entry.version);
         writer.u8(u8::from(entry.is_under_way));
-        writer.timestamp(entry.round);
-        writer.u32(entry.owner.0);
-        writer.u8(u8::from(entry.requester.is_some()));
-        if let Some(requester) = entry.requester {
+        entry.settled.encode(&mut writer);
+        writer.u8(u8::from(entry.under_way.is_some()));
+        if let Some((round, requester)) = entry.under_way {
+            writer.timestamp(round);
             requester.encode(&mut writer);
         }
         write_content(&mut writer, entry.content);
@@ -410,13 +448,13 @@ impl<'a> Entries<'a> {
 fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
     let key = read_key(reader)?;
     let (version, is_under_way) = (reader.timestamp()?, read_flag(reader)?);
-    let (round, owner) = (reader.timestamp()?, read_member(reader)?);
-    let requester = match read_flag(reader)? {
-        true => Some(Requester::decode(reader)?),
+    let settled = Settled::decode(reader)?;
+    let under_way = match read_flag(reader)? {
+        true => Some((reader.timestamp()?, Requester::decode(reader)?)),
         false => None,
     };
     let content = read_content(reader)?;
-    Ok(Entry { key, version, is_under_way, round, owner, requester, content })
+    Ok(Entry { key, version, is_under_way, settled, under_way, content })
 }
 
 const REQ: u8 = 1;
@@ -430,6 +468,7 @@ const COMMITTED: u8 = 8;
 const RECOVERED: u8 = 9;
 const COPY_READ: u8 = 10;
 const COPY: u8 = 11;
+const COPY_KEY: u8 = 12;
 
 impl<'a> Message<'a> {
     /// Appends the message.
@@ -446,14 +485,14 @@ impl<'a> Message<'a> {
                 writer.bytes(key);
                 writer.timestamp(round);
                 requester.encode(writer);
-                writer.u32(previous.0);
+                previous.encode(writer);
             }
             Self::Ack { key, round, requester, previous, version, clock, copy } => {
                 writer.u8(ACK);
                 writer.bytes(key);
                 writer.timestamp(round);
                 requester.encode(writer);
-                writer.u32(previous.0);
+                previous.encode(writer);
                 writer.timestamp(version);
                 writer.u64(clock);
                 writer.u8(u8::from(copy.is_some()));
@@ -496,10 +535,15 @@ impl<'a> Message<'a> {
                 writer.u64(clock);
                 writer.u8(u8::from(asks));
             }
-            Self::CopyRead { request, cursor } => {
+            Self::CopyRead { request, cursor, shards } => {
                 writer.u8(COPY_READ);
                 writer.u64(request);
                 writer.u64(cursor);
+                shards.0.iter().for_each(|word| writer.u64(*word));
+            }
+            Self::CopyKey { key } => {
+                writer.u8(COPY_KEY);
+                writer.bytes(key);
             }
             Self::Copy { request, next, clock, entries } => {
                 writer.u8(COPY);
@@ -528,13 +572,13 @@ impl<'a> Message<'a> {
                 key: read_key(&mut reader)?,
                 round: reader.timestamp()?,
                 requester: Requester::decode(&mut reader)?,
-                previous: read_member(&mut reader)?,
+                previous: Settled::decode(&mut reader)?,
             },
             ACK => Self::Ack {
                 key: read_key(&mut reader)?,
                 round: reader.timestamp()?,
                 requester: Requester::decode(&mut reader)?,
-                previous: read_member(&mut reader)?,
+                previous: Settled::decode(&mut reader)?,
                 version: reader.timestamp()?,
                 clock: reader.u64()?,
                 copy: match read_flag(&mut reader)? {
@@ -556,7 +600,12 @@ impl<'a> Message<'a> {
                 Self::Committed { coordinator: read_member(&mut reader)?, upto: reader.u64()? }
             }
             RECOVERED => Self::Recovered { clock: reader.u64()?, asks: read_flag(&mut reader)? },
-            COPY_READ => Self::CopyRead { request: reader.u64()?, cursor: reader.u64()? },
+            COPY_READ => Self::CopyRead {
+                request: reader.u64()?,
+                cursor: reader.u64()?,
+                shards: read_shards(&mut reader)?,
+            },
+            COPY_KEY => Self::CopyKey { key: read_key(&mut reader)? },
             COPY => Self::Copy {
                 request: reader.u64()?,
                 next: reader.u64()?,

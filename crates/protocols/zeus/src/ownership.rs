@@ -9,9 +9,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Content, Effects, Record as _, Table, ValueKind, mutant};
-use quorate_types::{Duration, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, UnixMillis};
+use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMillis};
 
-use crate::message::{Message, Requester};
+use crate::message::{Message, Requester, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::state::{Key, Zeus};
 
@@ -37,7 +37,7 @@ pub(crate) struct Acquisition {
 #[derive(Clone, Hash, Debug)]
 struct Tally {
     round: Timestamp,
-    previous: MemberNumber,
+    previous: Settled,
     agreed: NodeSet,
     /// The version that the owner holds, once it has agreed.
     version: Option<Timestamp>,
@@ -70,7 +70,7 @@ pub(crate) struct Agreement<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) round: Timestamp,
     pub(crate) requester: Requester,
-    pub(crate) previous: MemberNumber,
+    pub(crate) previous: Settled,
     pub(crate) version: Timestamp,
     pub(crate) copy: Option<Option<Content<'a>>>,
 }
@@ -188,15 +188,18 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         if sequence.is_none() {
             self.open(now, key, requester.stamp, false, effects);
         }
-        let owner = self.layout.owner(previous, key);
+        let owner = self.layout.owner(previous.owner, key);
         let acquisition = self.acquisitions.get_mut(key).expect("it is open");
-        let newer = |tally: &Tally| tally.round < round && !mutant!("zeus_acks_mixed");
+        // An agreement to a round that begins from an earlier owner is none.
+        let newer = |tally: &Tally| {
+            (tally.round, tally.previous) < (round, previous) && !mutant!("zeus_acks_mixed")
+        };
         if acquisition.tally.as_ref().is_none_or(newer) {
             let (agreed, version, copy) = (NodeSet::EMPTY, None, None);
             acquisition.tally = Some(Tally { round, previous, agreed, version, copy });
         }
         let tally = acquisition.tally.as_mut().expect("it was just begun");
-        if tally.round > round && !mutant!("zeus_acks_mixed") {
+        if (tally.round, tally.previous) > (round, previous) && !mutant!("zeus_acks_mixed") {
             return effects.ignored("zeus: ACK of a superseded round");
         }
         tally.agreed.insert(from);
@@ -204,7 +207,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             tally.version = Some(version);
             tally.copy = copy.map(|content| content.map(Value::of));
         }
-        let arbiters = self.layout.arbiters(previous, key);
+        let arbiters = self.layout.arbiters(previous.owner, key);
         if arbiters.is_subset(tally.agreed) {
             let tally = tally.clone();
             self.take(now, key, tally, effects);
@@ -232,12 +235,15 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             owner: self.layout.number,
         });
         drop(record);
+        if let Some(joining) = &mut self.joining {
+            joining.awaited.remove(key);
+        }
         self.counters.acquired += 1;
         effects.probe("zeus: ownership acquired");
         self.acquisitions.remove(key);
         let next = self.rounds.remove(key).and_then(|round| round.next);
         self.changed.insert(key.into());
-        let others = self.layout.arbiters(previous, key).without(self.layout.node);
+        let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
         let owner = self.layout.number;
         effects.broadcast(others, &Message::Val { key, round, owner });
         self.next.extend(next.map(|next| (key.into(), next)));

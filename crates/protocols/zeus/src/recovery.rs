@@ -16,7 +16,6 @@ use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::follower::Replay;
-use crate::join::Joining;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
@@ -39,8 +38,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         if view.epoch <= self.layout.epoch {
             return effects.ignored("zeus: old view");
         }
-        let was_shadow = self.joining.is_some();
-        self.layout = self.layout_of(view).into();
+        let layout = self.layout_of(view).into();
+        let before = mem::replace(&mut self.layout, layout);
+        let was_shadow = before.is_live() && !before.is_active();
         if !self.layout.is_active() {
             self.transactions.refuse_all(effects);
         }
@@ -52,17 +52,16 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         if was_shadow && self.layout.is_active() {
             effects.probe("zeus: a replica has joined");
         }
-        self.joining = (!self.layout.is_active()).then(Joining::default);
         let again_at = self.repeat_at(now);
         let own = self.pipeline.last();
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, again_at });
         self.forget_agreements();
         self.begin_replays();
+        self.begin_copy(now, &before, effects);
         self.renew_slots(now, effects);
         self.renew_rounds(now, effects);
         self.renew_requests(now, effects);
         self.changed.extend(self.transactions.waited_for());
-        self.ask_donor(now, effects);
     }
 
     /// What is under way may have happened.

@@ -18,6 +18,7 @@ use crate::message::Requester;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Acquisition;
 use crate::recovery::Recovery;
+use crate::sweep::Sweep;
 use crate::transactions::Transactions;
 
 /// The name of a key.
@@ -80,6 +81,7 @@ pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
     /// What is to be finished before keys without a live owner belong to their default one.
     pub(crate) recovery: Option<Recovery>,
     pub(crate) joining: Option<Joining>,
+    pub(crate) sweep: Sweep,
     pub(crate) transactions: Transactions<X>,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
     pub(crate) changed: BTreeSet<Key>,
@@ -123,6 +125,7 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
             streams: BTreeMap::new(),
             recovery: None,
             joining: None,
+            sweep: Sweep::default(),
             transactions: Transactions::default(),
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
@@ -180,6 +183,17 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
         self.layout.owner(meta.owner, key)
     }
 
+    /// Whether this node is the owner of a key by name.
+    pub(crate) fn owns_by_name(&mut self, key: &[u8]) -> bool {
+        let owner = self.meta(key).owner;
+        self.layout.node_of(owner) == Some(self.layout.node)
+    }
+
+    /// Forgets a key; whether there was anything to forget.
+    pub(crate) fn drop_record(&mut self, key: &[u8]) -> bool {
+        self.table.remove_if(key, |_| true)
+    }
+
     /// How a transaction may use a key here.
     pub(crate) fn rights(&self) -> Rights {
         let has_recovered = self.recovery.is_none();
@@ -212,7 +226,7 @@ impl Rights {
     /// Whether this node has a copy that is kept up to date: as a member of the group, or as the owner
     /// until it gives the key away.
     pub(crate) fn has_copy(&self, meta: &Meta, key: &[u8]) -> bool {
-        self.layout.in_group(key) || self.owns(meta, key)
+        self.layout.readers(key).contains(self.layout.node) || self.owns(meta, key)
     }
 
     /// Whether a transaction that only reads may use the key.

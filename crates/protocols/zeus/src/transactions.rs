@@ -407,7 +407,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     fn claim(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) -> Timestamp {
         let meta = self.meta(key);
         if self.layout.node_of(meta.owner).is_some() {
-            return self.settled_round(&meta, key);
+            return self.settled(key).round;
         }
         effects.probe("zeus: a default owner claims a key");
         let owner = self.layout.number;

@@ -3,7 +3,7 @@
 use quorate_machine::{Content, ValueKind};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::Writer;
-use quorate_zeus::{Item, Items, Message, Requester, Slots, Update};
+use quorate_zeus::{Item, Items, Message, Requester, Settled, Shards, Slots, Update};
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
 const REQUESTER: Requester = Requester { member: MemberNumber(2), sequence: 3, stamp: AT };
@@ -39,10 +39,11 @@ fn golden(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn ownership_messages_are_pinned() {
-    let (key, round, requester, previous) = (&b"k"[..], AT, REQUESTER, MemberNumber(4));
+    let (key, round, requester) = (&b"k"[..], AT, REQUESTER);
+    let previous = Settled { round: AT, owner: MemberNumber(4) };
     let resumes = true;
     check(Message::Req { key, requester, resumes }, &golden(1, &[KEY, REQUESTER_BYTES, b"\x01"]));
-    let fields = [KEY, AT_BYTES, REQUESTER_BYTES, b"\x04\0\0\0"];
+    let fields = [KEY, AT_BYTES, REQUESTER_BYTES, AT_BYTES, b"\x04\0\0\0"];
     check(Message::Inv { key, round, requester, previous }, &golden(2, &fields));
     let ack = |copy| Message::Ack { key, round, requester, previous, version: AT, clock: 9, copy };
     let clock = b"\x09\0\0\0\0\0\0\0";
@@ -92,15 +93,20 @@ fn commit_messages_are_pinned() {
 #[test]
 fn copies_are_pinned() {
     let number = b"\x09\0\0\0\0\0\0\0";
-    check(Message::CopyRead { request: 9, cursor: 9 }, &golden(10, &[number, number]));
+    let shards = Shards::that(|shard| shard == 0 || shard == 255);
+    let ends = [b"\x01\0\0\0\0\0\0\0", &[0; 16][..], b"\0\0\0\0\0\0\0\x80"].concat();
+    let read = Message::CopyRead { request: 9, cursor: 9, shards };
+    check(read, &golden(10, &[number, number, &ends]));
+    check(Message::CopyKey { key: b"k" }, &golden(12, &[KEY]));
     let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0"].concat();
-    let entry = [&entry[..], b"\x01", REQUESTER_BYTES, b"\x01\0\x01\0\0\0v"].concat();
+    let under_way = [AT_BYTES, REQUESTER_BYTES].concat();
+    let entry = [&entry[..], b"\x01", &under_way, b"\x01\0\x01\0\0\0v"].concat();
     let list = [b"\x01\0\0\0", &entry[..]].concat();
     let entries = quorate_zeus::Entries::check(&list).expect("a list of one");
     let found = entries.iter().next().expect("an entry");
-    assert_eq!((found.key, found.version, found.round), (&b"k"[..], AT, AT));
-    assert_eq!((found.is_under_way, found.owner), (false, MemberNumber(2)));
-    assert_eq!((found.requester, found.content), (Some(REQUESTER), Some(value(None))));
+    assert_eq!((found.key, found.version, found.is_under_way), (&b"k"[..], AT, false));
+    assert_eq!(found.settled, Settled { round: AT, owner: MemberNumber(2) });
+    assert_eq!((found.under_way, found.content), (Some((AT, REQUESTER)), Some(value(None))));
     let copy = Message::Copy { request: 9, next: 9, clock: 9, entries };
     check(copy, &golden(11, &[number, number, number, &list]));
 }
@@ -108,7 +114,7 @@ fn copies_are_pinned() {
 #[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x0c"), "unknown kind of message");
+    assert_eq!(refused(b"\x0d"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");

@@ -85,7 +85,7 @@ fn a_replica_has_not_joined_before_what_was_under_way_has_come() {
     let tag = cluster.submit(1, "append=y:2");
     cluster.deliver_some(|packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
     assert!(!cluster.machine(3).is_caught_up(), "its copy of y is on the way");
-    assert_eq!(cluster.meta(3, "y").data, DataState::Invalid);
+    assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), None);
     cluster.deliver_all();
     assert!(cluster.machine(3).is_caught_up());
     cluster.read_by(tag);

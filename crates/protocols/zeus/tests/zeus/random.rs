@@ -12,7 +12,7 @@ use quorate_check::{
 };
 use quorate_harness::Disorder;
 use quorate_machine::{Outcome, Rng};
-use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
+use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, placement};
 
 use crate::support::{Cluster, Replicas};
 use crate::txn::{Reply, Step, Txn};
@@ -21,6 +21,8 @@ use crate::txn::{Reply, Step, Txn};
 #[derive(Clone, Copy)]
 struct Plan {
     nodes: u16,
+    /// Nodes that are no members at first.
+    spares: u16,
     replicas: usize,
     keys: u64,
     steps: u64,
@@ -30,6 +32,8 @@ struct Plan {
     repeated: u64,
     /// Of 1000 steps, how many do something to the view or to a process.
     trouble: u64,
+    /// Of 1000 steps, how many add or remove a member, or take note that data has arrived.
+    moves: u64,
     /// How far apart wall clocks are, in microseconds.
     skew: u64,
     /// Of 100 transactions, how many are made where the keys are used most at present.
@@ -45,12 +49,14 @@ struct Plan {
 
 const PLAN: Plan = Plan {
     nodes: 3,
+    spares: 0,
     replicas: 3,
     keys: 3,
     steps: 300,
     lost: 50,
     repeated: 50,
     trouble: 10,
+    moves: 0,
     skew: 40_000,
     locality: 50,
     sent: 10,
@@ -90,7 +96,7 @@ impl Run {
         let op_timeout = plan.patient.then(|| Duration::from_secs(60));
         let replicas = Some(plan.replicas);
         let replicas = Replicas { replicas, op_timeout, ..Replicas::default() };
-        let cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
+        let cluster = Cluster::with_spares(replicas, plan.nodes, plan.spares, ahead, seeds);
         Self {
             plan,
             rng,
@@ -98,7 +104,7 @@ impl Run {
             clock: 0,
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
-            disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
+            disorder: Disorder::new(plan.nodes + plan.spares, plan.lost, plan.repeated),
             favourite: 1,
         }
     }
@@ -164,19 +170,28 @@ impl Run {
         self.disorder.decide(&mut self.cluster, node, role);
     }
 
-    fn role(&self, node: u16) -> Role {
-        self.cluster.view.member(NodeId(node)).expect("all are members").role
+    /// The role of a node, if it is a member.
+    fn role(&self, node: u16) -> Option<Role> {
+        self.cluster.view.member(NodeId(node)).map(|member| member.role)
     }
 
-    /// Whether an active replica of every key that runs is left without this node.
+    fn nodes(&self) -> std::ops::RangeInclusive<u16> {
+        1..=self.plan.nodes + self.plan.spares
+    }
+
+    /// Whether an active replica of every key that runs is left without this node, and of every shard if
+    /// data moves.
     fn is_spare(&self, node: u16) -> bool {
-        let is_left = |key: String| {
-            let group = self.cluster.group(&key).into_iter();
-            group
-                .filter(|other| *other != node)
-                .any(|other| self.role(other) == Role::Active && self.cluster.hosts[&other].up)
+        let is_left = |shard| {
+            let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);
+            group.into_iter().map(|node| node.0).filter(|other| *other != node).any(|other| {
+                self.role(other) == Some(Role::Active) && self.cluster.hosts[&other].up
+            })
         };
-        self.keys().into_iter().all(is_left)
+        match self.plan.moves {
+            0 => self.keys().iter().map(|key| placement::shard_of(key.as_bytes())).all(is_left),
+            _ => (0..placement::SHARDS).all(is_left),
+        }
     }
 
     /// The next life of an expelled or crashed node, as a shadow.
@@ -196,14 +211,15 @@ impl Run {
     fn is_heard(&self) -> bool {
         let live = self.cluster.view.live().into_iter();
         let mut up = live.filter(|node| self.cluster.hosts[&node.0].up);
-        up.all(|node| self.cluster.hosts[&node.0].epoch == self.cluster.view.epoch)
+        up.all(|node| self.cluster.hosts[&node.0].machine().epoch() == self.cluster.view.epoch)
     }
 
     /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
     fn trouble(&mut self) {
         let node = self.node();
         let up = self.cluster.hosts[&node].up;
-        match self.role(node) {
+        let Some(role) = self.role(node) else { return };
+        match role {
             Role::Active | Role::Shadow if !up => self.decide(node, Role::Down),
             Role::Active if self.rng.chance(1, 4) => self.decide(node, Role::Active),
             // A node that is suspected and lives has lost its lease before the view is decided: it
@@ -226,9 +242,38 @@ impl Run {
         }
     }
 
+    /// Whether every live member has said, in this epoch, that it has copied what falls to it.
+    fn has_arrived(&self) -> bool {
+        let live = self.cluster.view.live().into_iter().map(|node| &self.cluster.hosts[&node.0]);
+        let mut live = live.map(|host| host.up && host.machine().is_caught_up());
+        !self.cluster.view.is_placed() && self.is_heard() && live.all(|has_all| has_all)
+    }
+
+    /// A member comes or goes, or data has arrived where it should be.
+    fn move_data(&mut self) {
+        if self.has_arrived() && self.rng.chance(3, 4) {
+            let view = self.cluster.decide_placed();
+            return self.disorder.announce(&view);
+        }
+        let node = self.node();
+        match self.role(node) {
+            // It may be a while before it starts.
+            None if self.rng.chance(1, 3) => self.decide(node, Role::Down),
+            None => self.come_back(node),
+            Some(_) if self.cluster.view.members.len() > 2 && self.is_spare(node) => {
+                self.cluster.crash(node);
+                self.disorder.remove(&mut self.cluster, node);
+            }
+            Some(_) => {}
+        }
+    }
+
     fn step(&mut self) {
         if self.rng.chance(self.plan.trouble, 1000) {
             self.trouble();
+        }
+        if self.rng.chance(self.plan.moves, 1000) {
+            self.move_data();
         }
         match self.rng.below(100) {
             at if at < self.plan.sent => self.submit(),
@@ -247,20 +292,26 @@ impl Run {
     }
 
     fn heal(&mut self) {
-        for node in 1..=self.plan.nodes {
-            if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
-                self.decide(node, Role::Down);
-            } else if self.role(node) == Role::Down && self.cluster.hosts[&node].up {
-                self.come_back(node);
+        for node in self.nodes() {
+            match self.role(node) {
+                Some(Role::Active | Role::Shadow) if !self.cluster.hosts[&node].up => {
+                    self.decide(node, Role::Down);
+                }
+                Some(Role::Down) => self.come_back(node),
+                _ => {}
             }
         }
         self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
         self.cluster.run_for(Duration::from_millis(1_000));
-        for node in 1..=self.plan.nodes {
-            if self.role(node) == Role::Shadow && self.cluster.machine(node).is_caught_up() {
+        for node in self.nodes() {
+            if self.role(node) == Some(Role::Shadow) && self.cluster.machine(node).is_caught_up() {
                 self.cluster.set_role(node, Role::Active);
                 self.cluster.run_for(Duration::from_millis(200));
             }
+        }
+        if self.has_arrived() {
+            self.cluster.place();
+            self.cluster.run_for(Duration::from_millis(1_000));
         }
         if self.cluster.hosts.values().any(|host| host.up && host.machine().pending() > 0) {
             self.cluster.run_for(Duration::from_millis(2_500));
@@ -284,6 +335,7 @@ impl Run {
                 assert!(self.answered.contains_key(tag), "op {tag}, {txn}, of node {node} is open");
             }
         }
+        assert!(self.cluster.view.is_placed(), "data has not arrived in {:?}", self.cluster.view);
         self.cluster.assert_quiet(self.keys());
     }
 
@@ -447,4 +499,25 @@ fn bad_networks_cost_time_only() {
 fn many_views_in_a_row_lose_nothing() {
     sweep(200, Plan { trouble: 60, ..PLAN });
     sweep(100, Plan { nodes: 5, keys: 4, trouble: 60, ..PLAN });
+}
+
+#[test]
+fn data_moves_when_members_come_and_go() {
+    let plan = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 600, ..PLAN };
+    let pairs = sweep(150, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(100, Plan { nodes: 5, ..plan });
+    sweep(50, Plan { nodes: 6, spares: 1, moves: 40, ..plan });
+    sweep(50, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
+    for name in ["zeus: what is left of a shard is dropped", "zeus: a round learns of a claim"] {
+        eprintln!("{name}: {:?}", pairs.get(name));
+    }
+    eprintln!("{pairs:#?}");
+}
+
+#[test]
+fn six_and_seven_nodes_are_strictly_serializable() {
+    let plan = Plan { keys: 5, trouble: 20, steps: 500, ..PLAN };
+    sweep(50, Plan { nodes: 6, replicas: 2, ..plan });
+    sweep(50, Plan { nodes: 7, replicas: 4, ..plan });
+    sweep(50, Plan { nodes: 7, ..plan });
 }

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use quorate_harness::{Clock, Outbox, Process, Step, Subject};
 use quorate_machine::{MapTable, Outcome};
-use quorate_types::{Duration, Epoch, Incarnation, MemberNumber, NodeId, Now, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, MemberNumber, NodeId, Now, Role, Timestamp};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Zeus};
 
@@ -79,6 +79,7 @@ impl Subject for Replicas {
             Message::Committed { .. } => "r-val",
             Message::Recovered { .. } => "recovered",
             Message::CopyRead { .. } => "copy_read",
+            Message::CopyKey { .. } => "copy_key",
             Message::Copy { .. } => "copy",
         }
     }
@@ -136,12 +137,25 @@ impl Cluster {
     pub(crate) fn of(
         replicas: Replicas,
         count: u16,
+        ahead: impl FnMut(u16) -> i64,
+        seed: impl Fn(u16) -> u64,
+    ) -> Self {
+        Self::with_spares(replicas, count, 0, ahead, seed)
+    }
+
+    /// The same, with more nodes that are no members.
+    pub(crate) fn with_spares(
+        replicas: Replicas,
+        count: u16,
+        spares: u16,
         mut ahead: impl FnMut(u16) -> i64,
         seed: impl Fn(u16) -> u64,
     ) -> Self {
         let mut cluster = Self(quorate_harness::Cluster::new(replicas));
-        (1..=count).for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
-        cluster.found();
+        let all = 1..=count + spares;
+        all.for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
+        let roles: Vec<_> = (1..=count).map(|node| (node, Role::Active)).collect();
+        cluster.install(&roles);
         cluster.deliver_all();
         cluster.fresh_packets.clear();
         cluster

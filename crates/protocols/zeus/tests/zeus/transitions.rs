@@ -4,7 +4,7 @@
 
 use quorate_machine::{Outcome, Refusal};
 use quorate_types::{Duration, Epoch, MemberNumber, Role, Timestamp, WriterId};
-use quorate_zeus::{DataState, Message, OwnerState, Requester};
+use quorate_zeus::{DataState, Message, OwnerState, Requester, Settled};
 
 use crate::support::{Cluster, MLT, Replicas, WALL};
 
@@ -30,7 +30,8 @@ fn at(version: u64, member: u32) -> Timestamp {
 }
 
 fn inv(round: Timestamp, requester: Requester) -> Message<'static> {
-    Message::Inv { key: b"y", round, requester, previous: MemberNumber(1) }
+    let previous = Settled { round: Timestamp::ZERO, owner: MemberNumber(1) };
+    Message::Inv { key: b"y", round, requester, previous }
 }
 
 /// What is under way, in the order in which it was sent.

@@ -1,0 +1,198 @@
+//! Groups that change with the members, played out. With two replicas `b` belongs to 2, 1 of four nodes
+//! and to 2, 5 of five; `d` to 2, 3 of four, and to 2, 1 without node 3. With one replica `c` belongs to
+//! 1 of four nodes, and to 5 of five.
+
+use quorate_types::Role;
+use quorate_zeus::Message;
+
+use crate::support::{Cluster, MLT, Replicas};
+
+/// Four members, and node 5, which is none.
+fn four(replicas: usize, seed: u64) -> Cluster {
+    let replicas = Replicas { replicas: Some(replicas), ..Replicas::default() };
+    Cluster::with_spares(replicas, 4, 1, |_| 0, |node| seed + u64::from(node))
+}
+
+/// Nodes that would read a key without a message.
+fn readers(cluster: &Cluster, key: &str) -> Vec<u16> {
+    let live = cluster.view.live().into_iter().map(|node| node.0);
+    live.filter(|node| {
+        let machine = cluster.hosts[node].machine();
+        machine.may_read(&cluster.meta(*node, key), key.as_bytes())
+    })
+    .collect()
+}
+
+#[test]
+fn a_node_that_was_added_serves_nothing_before_data_is_placed_over_it() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=b:1");
+    assert_eq!(readers(&cluster, "b"), [1, 2]);
+    cluster.set_role(5, Role::Shadow);
+    assert!(!cluster.machine(5).is_caught_up());
+    cluster.deliver_all();
+    assert!(cluster.machine(5).is_caught_up());
+    cluster.set_role(5, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(cluster.group("b"), [1, 2, 5], "node 1 keeps what node 5 takes over");
+    assert_eq!(readers(&cluster, "b"), [2], "node 5 reads not yet, and node 1 not any more");
+    // The others hear first that it has left. They don't ask whether it has heard.
+    let view = cluster.decide_placed();
+    [2, 3, 4, 5].into_iter().for_each(|node| cluster.install_on(node, &view));
+    let append = cluster.submit(2, "append=b:2");
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(append), [Some("1")]);
+    let late = cluster.submit(1, "read=b");
+    cluster.assert_open(late);
+    cluster.install_on(1, &view);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.read_by(late), [Some("12")]);
+    assert_eq!(cluster.run(2, "append=b:3"), [Some("12".to_owned())]);
+    assert_eq!((cluster.group("b"), readers(&cluster, "b")), (vec![2, 5], vec![2, 5]));
+    assert_eq!(cluster.run(5, "read=b"), [Some("123".to_owned())]);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.record(1, "b"), None);
+    cluster.assert_quiet(["b".to_owned()]);
+}
+
+#[test]
+fn what_a_member_held_that_was_removed_is_copied_before_anybody_relies_on_the_copy() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=d:1");
+    cluster.crash(3);
+    cluster.remove(3);
+    assert_eq!((cluster.group("d"), readers(&cluster, "d")), (vec![1, 2], vec![2]));
+    assert!(!cluster.machine(1).is_caught_up());
+    cluster.deliver_all();
+    assert!((1..=4).filter(|node| *node != 3).all(|node| cluster.machine(node).is_caught_up()));
+    cluster.place();
+    cluster.deliver_all();
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "append=d:2"), [Some("1".to_owned())]);
+    assert_eq!(cluster.writers("d"), [1]);
+}
+
+#[test]
+fn a_copy_goes_on_with_another_donor() {
+    let mut cluster = four(3, 0);
+    cluster.run(2, "write=d:1");
+    cluster.set_role(5, Role::Shadow);
+    let asked = cluster.take(5, 0, "copy_read");
+    assert_eq!(asked.len(), 1, "one donor at a time");
+    let donor = asked[0].to.0;
+    cluster.inject(&asked[0]);
+    cluster.take(donor, 5, "copy");
+    cluster.expel(&[donor]);
+    cluster.deliver_all();
+    assert!(cluster.machine(5).is_caught_up());
+    cluster.set_role(5, Role::Active);
+    cluster.deliver_all();
+    cluster.place();
+    cluster.deliver_all();
+    assert_eq!(cluster.run(5, "read=d"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn a_view_costs_nothing_that_was_copied() {
+    let mut cluster = four(2, 0);
+    for number in 0..1_200 {
+        cluster.submit(2, &format!("write=key{number}:1"));
+    }
+    cluster.deliver_all();
+    cluster.set_role(5, Role::Shadow);
+    let donor = cluster.deliver(5, 0, "copy_read").to.0;
+    cluster.deliver(donor, 5, "copy");
+    cluster.take(5, 0, "copy_read");
+    // The same donor goes on where it was.
+    cluster.renew_view();
+    let asked = cluster.take(5, donor, "copy_read");
+    assert!(matches!(asked[0].message(), Message::CopyRead { cursor: 1.., .. }), "{asked:?}");
+    cluster.inject(&asked[0]);
+    cluster.deliver_all();
+    assert!(cluster.machine(5).is_caught_up());
+    cluster.renew_view();
+    assert!(cluster.machine(5).is_caught_up());
+    assert_eq!(cluster.take(5, 0, "copy_read").len(), 0);
+    // It has missed a view. In it others may have been of its groups.
+    let roles = cluster.roles();
+    let missed = cluster.decide(&roles);
+    let view = cluster.decide(&roles);
+    cluster.install_on(5, &view);
+    assert!(!cluster.machine(5).is_caught_up());
+    (1..=4).for_each(|node| cluster.install_on(node, &missed));
+    (1..=4).for_each(|node| cluster.install_on(node, &view));
+    cluster.run_for(MLT * 10);
+    assert!(cluster.machine(5).is_caught_up());
+}
+
+/// Node 1 is the default owner of `c`, writes it, and leaves its group before anybody has heard of that.
+/// Node 2 has asked for the key meanwhile.
+#[test]
+fn a_claim_counts_beneath_a_round_that_is_larger() {
+    let mut beneath = 0;
+    for seed in 0..20 {
+        let mut cluster = four(1, seed * 10);
+        cluster.set_role(5, Role::Shadow);
+        cluster.deliver_all();
+        cluster.set_role(5, Role::Active);
+        cluster.deliver_all();
+        let claim = cluster.submit(1, "write=c:1");
+        cluster.pool.clear();
+        cluster.place();
+        let update = cluster.take(1, 5, "r-inv");
+        let wanted = cluster.submit(2, "append=c:2");
+        cluster.deliver_all();
+        assert_eq!(cluster.writers("c"), [1], "node 5 waits for what was under way");
+        update.iter().for_each(|packet| cluster.inject(packet));
+        cluster.deliver_all();
+        cluster.run_for(MLT * 10);
+        cluster.read_by(claim);
+        assert_eq!(cluster.read_by(wanted), [Some("1")]);
+        assert_eq!(cluster.writers("c"), [2]);
+        cluster.assert_quiet(["c".to_owned()]);
+        beneath += cluster.probed("zeus: a round learns of a claim");
+    }
+    assert!(beneath > 0);
+}
+
+#[test]
+fn a_node_that_comes_back_to_a_shard_has_nothing_of_before() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=b:1");
+    cluster.set_role(5, Role::Shadow);
+    cluster.deliver_all();
+    cluster.set_role(5, Role::Active);
+    cluster.deliver_all();
+    cluster.place();
+    cluster.deliver_all();
+    cluster.run(2, "append=b:2");
+    assert_ne!(cluster.record(1, "b"), None, "it is dropped in time");
+    cluster.crash(5);
+    cluster.remove(5);
+    assert_eq!(cluster.record(1, "b"), None);
+    cluster.deliver_all();
+    cluster.place();
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "read=b"), [Some("12".to_owned())]);
+}
+
+/// With three nodes `y` belongs to 1, 2, 3. Node 3 copies it while node 1 writes it, and nobody has
+/// applied that when node 1 dies.
+#[test]
+fn a_version_that_a_replica_waits_for_may_never_come() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1");
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.rejoin(3);
+    cluster.submit(1, "append=y:2");
+    cluster.deliver_some(|packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
+    cluster.pool.clear();
+    cluster.expel(&[1]);
+    cluster.deliver_all();
+    assert!(!cluster.machine(3).is_caught_up());
+    cluster.run_for(MLT * 3);
+    assert!(cluster.machine(3).is_caught_up());
+    assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), Some("1".to_owned()));
+}
