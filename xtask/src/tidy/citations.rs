@@ -12,6 +12,7 @@ const PAPERS: &[(&str, &str, &str)] = &[
     ("Meerkat", "docs/papers/meerkat.md", "crates/protocols/meerkat"),
     ("Hermes", "docs/papers/hermes.md", "crates/protocols/hermes"),
     ("RIFL", "docs/papers/rifl.md", "crates/protocols/rifl"),
+    ("Zeus", "docs/papers/zeus.md", "crates/protocols/zeus"),
 ];
 
 /// Checks the citations of all files against the pages. `page` gives the text of a page.

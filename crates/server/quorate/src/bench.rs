@@ -3,24 +3,24 @@
 
 mod cluster;
 mod embedded;
+mod load;
+mod local;
 
-use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_workloads::redis::{Framing, Greeting, Transactions};
 use quorate_workloads::{
-    Fill, Generator, LoadError, Plan, Report, Sockets, Source, Sweep, Transaction, Workload, Zipf,
-    run as drive,
+    Benchmark, LoadError, Plan, Report, Sockets, Source, Sweep, Transaction, Workload, run as drive,
 };
 use serde::Serialize;
 
 use crate::log::say;
+use load::{Choice, Generator, Load};
+use local::Local;
 
 /// How long a target may take to accept the first connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -41,8 +41,8 @@ const SECONDS_MAX: f64 = 86_400.0;
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// Which transactions; docs/src/benchmarking.md describes them
-    #[arg(value_parser = workload_parser())]
-    workload: Workload,
+    #[arg(value_parser = Choice::parser())]
+    workload: Choice,
     /// Where to connect; give several, and connections are dealt out over them
     #[arg(
         long = "target",
@@ -69,7 +69,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "warmup"],
           value_parser = clap::value_parser!(u64).range(1..))]
     transactions: Option<u64>,
-    /// How many keys; all are written before the measurement
+    /// How many keys, or accounts, subscribers, voters, phones or users; all are written before the
+    /// measurement
     #[arg(long, value_name = "N", default_value_t = 100_000,
           value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
@@ -89,12 +90,9 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    local: local::LocalOptions,
+    #[command(flatten)]
     embedded: embedded::EmbeddedOptions,
-}
-
-fn workload_parser() -> impl TypedValueParser<Value = Workload> {
-    let names = PossibleValuesParser::new(Workload::ALL.map(Workload::name));
-    names.try_map(|name| name.parse::<Workload>())
 }
 
 fn seconds_parser(text: &str) -> Result<f64, String> {
@@ -108,7 +106,6 @@ fn seconds_parser(text: &str) -> Result<f64, String> {
 /// Fills the keyspace, measures and prints the result. An error if most transactions failed, or
 /// if money was lost.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut generator = generator(options, options.seed)?;
     ensure!(
         options.transactions.is_some() || options.seconds > 0.0,
         "--seconds 0 measures nothing"
@@ -116,36 +113,29 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.embedded.embedded {
         return embedded::run(options);
     }
+    let nodes = u16::try_from(options.targets.len()).context("too many targets")?;
+    let load = Load::new(options, nodes, 1)?;
+    ensure!(
+        options.pipeline == 1 || load.framing() != Framing::Watch,
+        "a connection watches the keys of one transaction at a time; use --pipeline 1"
+    );
     let targets: Vec<SocketAddr> =
         options.targets.iter().map(|target| reach(target)).collect::<anyhow::Result<_>>()?;
     // A lower limit of open files is noticed when it is reached.
     let _ = quorate_runtime::raise_file_limit();
-    let bench = Bench { options, targets };
+    let bench = Bench { options, load, targets };
     bench.fill()?;
+    let mut generator = bench.load.generator(0, options.seed)?;
     let report = bench.measure(&mut generator)?;
-    let balance = match options.workload {
-        Workload::Bank => bench.audit()?,
-        Workload::YcsbT | Workload::Retwis | Workload::Multi => None,
-    };
-    let summary = Summary::new(options, &report, balance);
+    let balance = bench.audit_bank()?;
+    let local = bench.audit(generator)?;
+    let summary = Summary::new(options, &report, balance, local);
     if options.json {
         say(&serde_json::to_string(&summary)?);
     } else {
         summary.lines().iter().for_each(|line| say(line));
     }
     summary.judge()
-}
-
-fn generator(options: &Options, seed: u64) -> anyhow::Result<Generator> {
-    let (workload, keys) = (options.workload, options.keys);
-    ensure!(
-        keys >= workload.keys_min(),
-        "{} needs at least {} keys for its largest transaction; raise --keys",
-        workload.name(),
-        workload.keys_min()
-    );
-    Generator::new(workload, keys, options.zipf, seed)
-        .with_context(|| format!("choose --zipf between 0 and {}", Zipf::THETA_MAX))
 }
 
 /// The first address of a target that accepts connections.
@@ -167,6 +157,7 @@ fn reach(target: &str) -> anyhow::Result<SocketAddr> {
 /// A benchmark whose targets are known.
 struct Bench<'a> {
     options: &'a Options,
+    load: Load<'a>,
     targets: Vec<SocketAddr>,
 }
 
@@ -179,41 +170,39 @@ impl Bench<'_> {
     fn run(
         &self,
         plan: &Plan,
-        framing: &Framing,
+        framing: Framing,
         source: &mut dyn Source<Request = Transaction>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Report, LoadError> {
-        let layout = self.options.workload.layout();
+        let layout = self.load.layout();
         let greeting =
             Greeting { password: self.options.password.clone(), database: self.options.database };
-        let dialect = || Transactions::new(layout, greeting.clone(), framing.clone());
+        let dialect = || Transactions::new(layout, greeting.clone(), framing);
         let mut sockets = Sockets::connect(&self.targets, plan.clients, dialect)?;
         drive(plan, source, &mut sockets, progress)
     }
 
-    /// A plan that meets every key once.
-    fn all_keys(&self) -> Plan {
+    /// A plan that meets every one of so many keys once.
+    fn all_keys(&self, keys: u64) -> Plan {
         Plan {
             clients: self.connections().min(FILL_CLIENTS_MAX),
             pipeline: FILL_PIPELINE,
             warmup: Duration::ZERO,
             measured: Duration::ZERO,
-            requests_max: Some(self.options.keys),
+            requests_max: Some(keys),
         }
     }
 
     /// Writes every key. What fails for a moment, as in a cluster that is about to change its
     /// view, is written again together with the rest.
     fn fill(&self) -> anyhow::Result<()> {
-        let keys = self.options.keys;
-        let bar = ProgressBar::new(keys).with_style(
-            ProgressStyle::with_template("{bar:40} {pos}/{len} keys written, {eta} left")
-                .context("the template is fixed")?,
-        );
+        let keys = self.load.fill().rows();
+        let bar = progress_bar(keys, "written")?;
         for round in 1..=ROUNDS_MAX {
-            let mut fill = Fill::new(self.options.workload, keys);
+            let mut fill = self.load.fill();
             let progress = &mut |answered| bar.set_position(answered);
-            let report = self.run(&self.all_keys(), &Framing::Single, &mut fill, progress)?;
+            let plan = self.all_keys(keys);
+            let report = self.run(&plan, Framing::Single, &mut fill, progress)?;
             let missing = keys - report.total.done;
             if missing == 0 {
                 break;
@@ -239,26 +228,60 @@ impl Bench<'_> {
         let note = ProgressBar::new_spinner();
         note.set_message(format!("{} is running", options.workload.name()));
         note.tick();
-        let report = self.run(&plan, &Framing::Block, generator, &mut |_| {});
+        let report = self.run(&plan, self.load.framing(), generator, &mut |_| {});
         note.finish_and_clear();
         Ok(report?)
     }
 
-    /// Adds up all accounts; `None` if one of them could not be read. No transfer is under way any more,
-    /// so that it doesn't matter that they are read one after another.
-    fn audit(&self) -> anyhow::Result<Option<Balance>> {
+    /// Adds up all accounts of the bank; `None` if one of them could not be read. No transfer is
+    /// under way any more, so that it doesn't matter that they are read one after another.
+    fn audit_bank(&self) -> anyhow::Result<Option<Balance>> {
+        if self.options.workload != Choice::Keys(Workload::Bank) {
+            return Ok(None);
+        }
         let keys = self.options.keys;
         for _ in 0..ROUNDS_MAX {
-            let total = Rc::new(Cell::new(0));
-            let framing = Framing::Sum(Rc::clone(&total));
             let mut sweep = Sweep::new(keys);
-            let report = self.run(&self.all_keys(), &framing, &mut sweep, &mut |_| {})?;
-            if report.total.done == keys {
-                let expected = Workload::BALANCE * keys as i64;
-                return Ok(Some(Balance { expected, found: total.get() }));
+            let plan = self.all_keys(keys);
+            self.run(&plan, Framing::Single, &mut sweep, &mut |_| {})?;
+            if let Some(found) = sweep.sum() {
+                return Ok(Some(Balance { expected: Workload::BALANCE * keys as i64, found }));
             }
         }
         Ok(None)
+    }
+
+    /// Reads every key of a workload with locality, and says whether what must hold does.
+    fn audit(&self, generator: Generator) -> anyhow::Result<Option<Local>> {
+        let Generator::Local(generator) = generator else { return Ok(None) };
+        for _ in 0..ROUNDS_MAX {
+            let Some((mut sweep, keys)) = self.load.audit() else { return Ok(None) };
+            let bar = progress_bar(keys, "audited")?;
+            let progress = &mut |answered| bar.set_position(answered);
+            let plan = self.all_keys(keys);
+            self.run(&plan, Framing::Single, &mut sweep, progress)?;
+            bar.finish_and_clear();
+            if let Some(audit) = sweep.finish() {
+                return Ok(self.load.local(&[generator], Some(audit)));
+            }
+        }
+        Ok(self.load.local(&[generator], None))
+    }
+}
+
+/// A bar over so many keys.
+fn progress_bar(keys: u64, done: &str) -> anyhow::Result<ProgressBar> {
+    let template = format!("{{bar:40}} {{pos}}/{{len}} keys {done}, {{eta}} left");
+    let style = ProgressStyle::with_template(&template).context("the template is fixed")?;
+    Ok(ProgressBar::new(keys).with_style(style))
+}
+
+/// Out of what transactions draw, in words.
+fn drawn_from(workload: &str, keys: u64, zipf: Option<f64>) -> String {
+    let units = workload.parse().map(Benchmark::units_name);
+    match zipf {
+        Some(theta) => format!("{keys} keys, Zipf {theta}"),
+        None => format!("{keys} {}", units.unwrap_or("keys")),
     }
 }
 
@@ -337,8 +360,10 @@ struct Summary {
     database: u8,
     connections: u32,
     pipeline: u32,
+    /// Or units, of a workload with locality.
     keys: u64,
-    zipf: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zipf: Option<f64>,
     seed: u64,
     /// Seconds that were measured.
     seconds: f64,
@@ -357,10 +382,21 @@ struct Summary {
     /// Of the bank: what the accounts hold, if all could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     balance: Option<Balance>,
+    /// Of workloads with locality: what was drawn, and what the audit found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local: Option<Local>,
+    /// With moves: how many were committed in each tenth of a second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    committed_by_tenths: Vec<u64>,
 }
 
 impl Summary {
-    fn new(options: &Options, report: &Report, balance: Option<Balance>) -> Self {
+    fn new(
+        options: &Options,
+        report: &Report,
+        balance: Option<Balance>,
+        local: Option<Local>,
+    ) -> Self {
         let (committed, aborted) = (report.measured.done, report.measured.aborted);
         Self {
             workload: options.workload.name(),
@@ -369,7 +405,7 @@ impl Summary {
             connections: options.connections,
             pipeline: options.pipeline,
             keys: options.keys,
-            zipf: options.zipf,
+            zipf: options.workload.skew(options.zipf),
             seed: options.seed,
             seconds: report.seconds,
             committed,
@@ -381,6 +417,8 @@ impl Summary {
             missed: report.total.missed,
             latency_us: Latency::of(report),
             balance,
+            local,
+            committed_by_tenths: options.local.series(report),
         }
     }
 
@@ -388,14 +426,13 @@ impl Summary {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!(
-                "{} on {}, database {}: {} connections, pipeline {}, {} keys, Zipf {}, seed {}",
+                "{} on {}, database {}: {} connections, pipeline {}, {}, seed {}",
                 self.workload,
                 self.targets.join(" "),
                 self.database,
                 self.connections,
                 self.pipeline,
-                self.keys,
-                self.zipf,
+                drawn_from(self.workload, self.keys, self.zipf),
                 self.seed
             ),
             format!(
@@ -412,12 +449,14 @@ impl Summary {
         }
         lines.extend(self.latency_us.lines());
         lines.extend(self.balance.map(Balance::line));
+        lines.extend(self.local.iter().flat_map(Local::lines));
         lines
     }
 
     /// Whether the run was one.
     fn judge(&self) -> anyhow::Result<()> {
         judge_balance(self.balance)?;
+        self.local.as_ref().map_or(Ok(()), Local::judge)?;
         let failure = self.first_failure.as_deref().unwrap_or("no answer came in time");
         ensure!(self.committed > 0, "nothing was committed: {failure}");
         // What a target takes of a workload that it refuses in general is another workload.
@@ -440,7 +479,7 @@ mod tests {
             connections: 50,
             pipeline: 1,
             keys: 1000,
-            zipf: 0.6,
+            zipf: Some(0.6),
             seed: 1,
             seconds: 5.0,
             committed: 900,
@@ -459,6 +498,8 @@ mod tests {
                 max: percentile,
             },
             balance: Some(Balance { expected: 1_000_000, found: 1_000_000 }),
+            local: None,
+            committed_by_tenths: Vec::new(),
         }
     }
 

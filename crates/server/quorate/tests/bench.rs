@@ -124,6 +124,67 @@ fn the_bank_adds_up() {
     assert!(moved.count() > 10, "money has moved");
 }
 
+const LOCAL: [(&str, &str); 5] = [
+    ("smallbank", "300"),
+    ("tatp", "200"),
+    ("voter", "200"),
+    ("handovers", "10240"),
+    ("venmo", "600"),
+];
+
+#[test]
+fn workloads_with_locality_pass_their_audits_on_redis() {
+    let redis = Redis::start(&[]);
+    for (number, (workload, keys)) in LOCAL.into_iter().enumerate() {
+        for framing in ["block", "watch"] {
+            let database = (number + 1).to_string();
+            // Two targets count as two nodes, and are one here.
+            let ports = [redis.port, redis.port];
+            let shared = ["--transactions", "3000", "--keys", keys, "--database", &database];
+            let more = [&shared[..], &["--framing", framing]].concat();
+            let result = bench(workload, &ports, &more);
+            assert_eq!(result["failed"], 0, "{result}");
+            assert_eq!(result["missed"], 0, "{result}");
+            assert_eq!(result["local"]["audit"]["holds"], true, "{result}");
+            assert_eq!(result["local"]["framing"], framing);
+            assert!(result["zipf"].is_null() && result["local"]["writes"].as_u64().unwrap() > 400);
+        }
+    }
+}
+
+/// Runs a short benchmark in the process that is to succeed.
+fn embedded(args: &[&str]) -> Value {
+    let mut process = Process::start(&[&["bench", "--embedded", "--json"], args].concat());
+    let line = process.line(|_| true);
+    assert!(process.wait().success(), "{}", process.log());
+    serde_json::from_str(&line).unwrap()
+}
+
+#[test]
+fn workloads_with_locality_pass_their_audits_in_the_process() {
+    for (workload, keys) in LOCAL {
+        for framing in ["block", "watch"] {
+            let args = ["--transactions", "2000", "--keys", keys, "--framing", framing];
+            let result = embedded(&[&[workload], &args[..]].concat());
+            assert_eq!(result["failed"], 0, "{result}");
+            assert_eq!(result["local"]["audit"]["holds"], true, "{result}");
+        }
+    }
+    let args = ["smallbank", "--remote", "20", "--transactions", "4000", "--lanes", "2"];
+    let result = embedded(&args);
+    let share = result["local"]["remote_share"].as_f64().unwrap();
+    assert!((share - 0.2).abs() < 0.04, "{result}");
+    let voter = ["voter", "--move-after", "500,1000", "--transactions", "2000", "--keys", "2000"];
+    let result = embedded(&voter);
+    let tenths = result["committed_by_tenths"].as_array().unwrap();
+    assert_eq!(tenths.iter().map(|done| done.as_u64().unwrap()).sum::<u64>(), 2000);
+    let alone = ["tatp", "--engine", "local", "--nodes", "1", "--transactions", "500"];
+    assert_eq!(embedded(&[&alone[..], &["--keys", "100"]].concat())["engine"], "local");
+    let groups = ["smallbank", "--nodes", "5", "--replicas", "3", "--transactions", "500"];
+    let result = embedded(&[&groups[..], &["--keys", "500"]].concat());
+    assert_eq!(result["local"]["audit"]["holds"], true, "{result}");
+}
+
 #[test]
 fn people_get_a_table() {
     let redis = Redis::start(&[]);
@@ -161,7 +222,24 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         (&["ycsb-t", "--zipf", "2.5"], "choose --zipf between 0 and 2"),
         (&["ycsb-t", "--seconds", "0"], "--seconds 0 measures nothing"),
         (&["ycsb-t", "--target", "nowhere"], "--target nowhere is no HOST:PORT"),
-        (&["tpc-c"], "possible values: ycsb-t, retwis, multi, bank"),
+        (&["tpc-c"], "possible values: ycsb-t, retwis, multi, bank, smallbank, tatp, voter"),
+        (&["smallbank", "--remote", "101"], "a percentage lies between 0 and 100"),
+        (&["smallbank", "--remote", "-1"], "a percentage lies between 0 and 100"),
+        (&["smallbank", "--keys", "10"], "smallbank has between 100 and"),
+        (&["smallbank", "--remote", "5"], "on a single node nothing is remote"),
+        (&["smallbank", "--move-at", "2"], "smallbank has no --move-at; it is for voter"),
+        (&["voter", "--movers", "5"], "no time is said"),
+        (&["handovers", "--remote", "5"], "geography decides"),
+        (&["bank", "--framing", "watch"], "bank has no --framing"),
+        (&["voter", "--framing", "watch", "--pipeline", "2"], "use --pipeline 1"),
+        (&["smallbank", "--embedded", "--engine", "hermes"], "several keys at once, which hermes"),
+        (&["tatp", "--embedded", "--engine", "local"], "use --nodes 1"),
+        (&["ycsb-t", "--embedded", "--engine", "hermes", "--lanes", "2"], "use --lanes 1"),
+        (
+            &["tatp", "--embedded", "--engine", "local", "--nodes", "1", "--replicas", "1"],
+            "no partit",
+        ),
+        (&["tatp", "--embedded", "--replicas", "4"], "lower --replicas"),
     ] {
         let mut process = Process::start(&[&["bench"], args].concat());
         assert!(!process.wait().success());

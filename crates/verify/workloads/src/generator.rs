@@ -5,7 +5,8 @@ use std::str::FromStr;
 use quorate_machine::Rng;
 
 use crate::{
-    BadZipf, Content, Layout, Permutation, Put, Source, Transaction, TransactionKind, Zipf,
+    Answer, BadZipf, Content, FirstContents, Layout, Permutation, Put, Scenario, Source, Tells,
+    Transaction, TransactionKind, Zipf,
 };
 
 /// A mix of transactions.
@@ -201,16 +202,48 @@ impl Source for Generator {
 /// Writes every key once, in order, before a measurement. It starts again at the end.
 #[derive(Clone, Debug)]
 pub struct Fill {
-    workload: Workload,
+    first: First,
     keys: u64,
     next: u64,
     transaction: Transaction,
 }
 
+/// Where first contents come from.
+#[derive(Clone, Debug)]
+enum First {
+    Workload(Workload),
+    Scenario(FirstContents),
+}
+
 impl Fill {
     /// The first contents of `0..keys`.
     pub fn new(workload: Workload, keys: u64) -> Self {
-        Self { workload, keys, next: 0, transaction: Transaction::empty() }
+        Self { first: First::Workload(workload), keys, next: 0, transaction: Transaction::empty() }
+    }
+
+    /// The first contents of a scenario's keys.
+    pub fn of(scenario: &Scenario) -> Self {
+        let (first, keys) = (First::Scenario(scenario.first_contents()), scenario.keys());
+        Self { first, keys, next: 0, transaction: Transaction::empty() }
+    }
+
+    /// How many keys are written.
+    pub fn rows(&self) -> u64 {
+        match &self.first {
+            First::Workload(_) => self.keys,
+            First::Scenario(contents) => contents.iter().count() as u64,
+        }
+    }
+
+    /// The content of the next key; none if it is absent.
+    fn content(&mut self) -> Option<Put> {
+        let key = self.next;
+        self.next = (key + 1) % self.keys;
+        let content = match &self.first {
+            First::Workload(workload) => Some(workload.first_content(key)),
+            First::Scenario(contents) => contents.of(key),
+        };
+        content.map(|content| Put { key, content })
     }
 }
 
@@ -218,27 +251,42 @@ impl Source for Fill {
     type Request = Transaction;
 
     fn next(&mut self) -> &Transaction {
-        let content = self.workload.first_content(self.next);
+        let put = loop {
+            if let Some(put) = self.content() {
+                break put;
+            }
+        };
         self.transaction.puts.clear();
-        self.transaction.puts.push(Put { key: self.next, content });
-        self.next = (self.next + 1) % self.keys;
+        self.transaction.puts.push(put);
         &self.transaction
     }
 }
 
-/// Reads every key once, in order, as a check after a measurement. It starts again at the end.
+/// Reads every key once, in order, as a check after a measurement, and adds up the numbers that
+/// they hold. It starts again at the end.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     keys: u64,
     next: u64,
+    sum: i64,
+    unread: u64,
     transaction: Transaction,
 }
 
 impl Sweep {
     /// Reads `0..keys`.
     pub fn new(keys: u64) -> Self {
-        let transaction = Transaction { kind: TransactionKind::Audit, ..Transaction::empty() };
-        Self { keys, next: 0, transaction }
+        let transaction = Transaction {
+            kind: TransactionKind::Audit,
+            tells: Tells::Value,
+            ..Transaction::empty()
+        };
+        Self { keys, next: 0, sum: 0, unread: 0, transaction }
+    }
+
+    /// The sum of the numbers, if no key was absent and none could not be read.
+    pub fn sum(&self) -> Option<i64> {
+        (self.unread == 0).then_some(self.sum)
     }
 }
 
@@ -251,6 +299,13 @@ impl Source for Sweep {
         self.next = (self.next + 1) % self.keys;
         &self.transaction
     }
+
+    fn ended(&mut self, _: usize, answer: &Answer) {
+        match answer {
+            Answer::Told(Some(number)) => self.sum += number,
+            _ => self.unread += 1,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -258,6 +313,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::Benchmark;
 
     fn drawn(workload: Workload, keys: u64, theta: f64, seed: u64) -> Vec<Transaction> {
         let mut generator = Generator::new(workload, keys, theta, seed).unwrap();
@@ -373,6 +429,17 @@ mod tests {
         let mut sweep = Sweep::new(2);
         let swept: Vec<u64> = (0..3).map(|_| sweep.next().gets[0]).collect();
         assert_eq!(swept, [0, 1, 0]);
+        for number in [7, -2] {
+            sweep.ended(0, &Answer::Told(Some(number)));
+        }
+        assert_eq!(sweep.sum(), Some(5));
+        sweep.ended(0, &Answer::Told(None));
+        assert_eq!(sweep.sum(), None);
+        let scenario = Scenario::new(Benchmark::Voter, 1, 200);
+        let mut fill = Fill::of(&scenario);
+        assert_eq!(fill.rows(), 220);
+        let filled: Vec<u64> = (0..221).map(|_| fill.next().puts[0].key).collect();
+        assert_eq!((filled[39], filled[40], filled[219], filled[220]), (39, 40, 398, 0));
     }
 
     #[test]

@@ -17,11 +17,23 @@
 //! | `retwis` | one of four kinds, with up to ten keys | Meerkat, table 2 |
 //! | `multi` | `GET` and `SET` of one key | keys and values as in `bench/compare` |
 //! | `bank` | moves money between two accounts | the sum never moves |
+//!
+//! A [`Scenario`] makes a [`LocalGenerator`] of the workloads whose transactions mostly use what was
+//! used on the same node before, and an [`Audit`] of what must hold afterwards.
+//!
+//! | workload | a transaction | source |
+//! | --- | --- | --- |
+//! | `smallbank` | one of six kinds, on one or two accounts | Zeus §8.2, FaSST's implementation |
+//! | `tatp` | one of seven kinds, on a subscriber | Zeus §8.3, FaSST's implementation |
+//! | `voter` | counts a vote | Zeus §8.4 |
+//! | `handovers` | one of four kinds, on a phone and one or two stations | Zeus §8.1 |
+//! | `venmo` | moves money between friends, synthetic | Zeus §8, cut of its graph |
 #![forbid(unsafe_code)]
 
 mod generator;
 mod layout;
 mod load;
+mod local;
 mod permutation;
 pub mod redis;
 mod report;
@@ -31,9 +43,13 @@ mod zipf;
 
 pub use generator::{Fill, Generator, Sweep, Workload};
 pub use layout::Layout;
-pub use load::{Feed, LoadError, Plan, Source, Target, run};
+pub use load::{Feed, LoadError, Plan, Source, Target, Turn, run};
+pub use local::{
+    Audit, AuditSweep, Benchmark, Drawn, FirstContents, Geography, Ledger, LocalGenerator, Moves,
+    Part, Scenario, Territories, Verdict, tpcc,
+};
 pub use permutation::Permutation;
 pub use report::{Answer, Counts, Report};
 pub use sockets::{Dialect, Misunderstood, Sockets, Step};
-pub use transaction::{Content, Put, Transaction, TransactionKind};
+pub use transaction::{Content, Put, Rule, Tells, Transaction, TransactionKind};
 pub use zipf::{BadZipf, Zipf};

@@ -75,6 +75,48 @@ pub trait Source {
 
     /// The next request.
     fn next(&mut self) -> &Self::Request;
+
+    /// The next request of a client, for a source to which it matters who asks, and when.
+    fn next_at(&mut self, turn: Turn) -> &Self::Request {
+        let _ = turn;
+        self.next()
+    }
+
+    /// A request of this client ended. The requests of a client end in the order in which they were
+    /// given to it.
+    fn ended(&mut self, client: usize, answer: &Answer) {
+        let _ = (client, answer);
+    }
+}
+
+impl<S: Source + ?Sized> Source for &mut S {
+    type Request = S::Request;
+
+    fn next(&mut self) -> &Self::Request {
+        (**self).next()
+    }
+
+    fn next_at(&mut self, turn: Turn) -> &Self::Request {
+        (**self).next_at(turn)
+    }
+
+    fn ended(&mut self, client: usize, answer: &Answer) {
+        (**self).ended(client, answer);
+    }
+}
+
+/// Who asks for a request, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// The number of the client, from 0.
+    pub client: usize,
+    /// The time since the begin of the measurement; nothing before it.
+    pub elapsed: Duration,
+}
+
+impl Turn {
+    /// The first client, at the begin.
+    pub const START: Self = Self { client: 0, elapsed: Duration::ZERO };
 }
 
 /// The subject of a measurement: servers behind sockets, or a cluster in this process.
@@ -172,6 +214,7 @@ impl<'a, R> Feed<'a, R> {
     /// If there is no such client.
     pub fn next(&mut self, client: usize, now: Instant) -> Option<&R> {
         let left = self.left(now);
+        let number = client;
         let client = &mut self.clients[client];
         if client.left == 0 {
             if client.waiting > 0 || left == 0 {
@@ -184,7 +227,8 @@ impl<'a, R> Feed<'a, R> {
         }
         client.left -= 1;
         client.waiting += 1;
-        Some(self.source.next())
+        let elapsed = now.saturating_duration_since(self.measure_from);
+        Some(self.source.next_at(Turn { client: number, elapsed }))
     }
 
     /// How many requests may still begin.
@@ -201,6 +245,7 @@ impl<'a, R> Feed<'a, R> {
     /// # Panics
     /// If the client waits for nothing: the target has invented an answer.
     pub fn ended(&mut self, client: usize, answer: Answer, now: Instant) {
+        self.source.ended(client, &answer);
         let client = &mut self.clients[client];
         assert!(client.waiting > 0, "an answer that nothing asked for: {answer:?}");
         client.waiting -= 1;
@@ -210,6 +255,9 @@ impl<'a, R> Feed<'a, R> {
         }
         let measured = self.plan.requests_max.is_some()
             || (now >= self.measure_from && now < self.measure_until);
+        if measured && answer.is_done() {
+            self.report.count_done_after(now.saturating_duration_since(self.measure_from));
+        }
         self.report.count(answer, measured, latency_ns);
         self.last_answer = now;
         (self.progress)(self.report.total.answered());
@@ -307,6 +355,7 @@ mod tests {
         assert_eq!(report.measured.answered(), 10 * 6);
         assert_eq!(report.measured.aborted, 6);
         assert!((report.done_per_second() - 5400.0).abs() < 1e-6);
+        assert_eq!(report.done_by_tenths, [54]);
         assert!((report.latency_us(1.0) - 1000.0).abs() < 1.0);
     }
 

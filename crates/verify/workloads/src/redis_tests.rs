@@ -9,13 +9,14 @@ fn transactions(framing: Framing) -> Transactions {
 
 fn filled(number: u64) -> Transaction {
     let puts = vec![Put { key: number, content: Content::Number(5) }];
-    Transaction { kind: TransactionKind::GetSet, gets: vec![number], puts }
+    let kind = TransactionKind::GetSet;
+    Transaction { kind, gets: vec![number], puts, ..Transaction::empty() }
 }
 
 /// Feeds the replies in one piece, and again byte by byte.
-fn answers(framing: &Framing, requests: usize, input: &[u8]) -> Vec<Answer> {
-    let mut whole = transactions(framing.clone());
-    let mut bytewise = transactions(framing.clone());
+fn answers(framing: Framing, requests: usize, input: &[u8]) -> Vec<Answer> {
+    let mut whole = transactions(framing);
+    let mut bytewise = transactions(framing);
     for number in 0..requests {
         whole.request(&filled(number as u64), &mut Vec::new());
         bytewise.request(&filled(number as u64), &mut Vec::new());
@@ -84,7 +85,7 @@ fn what_workloads_ask_is_well_formed() {
             assert_eq!(text.matches("\r\n$3\r\nGET\r\n$").count(), transaction.gets.len());
             assert!(text.starts_with("*1\r\n$5\r\nMULTI\r\n"));
             assert!(text.ends_with("*1\r\n$4\r\nEXEC\r\n"));
-            let key = format!("${}\r\n", layout.key_bytes());
+            let key = format!("${}\r\n", layout.key_bytes(0));
             assert!(text.matches(&key).count() >= commands, "{text}");
             let name = if workload == Workload::Bank { "INCRBY" } else { "SET" };
             let name = format!("\r\n{name}\r\n");
@@ -96,7 +97,7 @@ fn what_workloads_ask_is_well_formed() {
 #[test]
 fn a_transfer_adds_to_both_accounts() {
     let puts = [-7, 7].map(|change| Put { key: 3, content: Content::Sum(change) }).to_vec();
-    let transfer = Transaction { kind: TransactionKind::Transfer, gets: Vec::new(), puts };
+    let transfer = Transaction { kind: TransactionKind::Transfer, puts, ..Transaction::empty() };
     let mut out = Vec::new();
     transactions(Framing::Block).request(&transfer, &mut out);
     let text = String::from_utf8(out).unwrap();
@@ -120,39 +121,87 @@ fn blocks_are_judged_by_all_their_replies() {
             Answer::Failed("CROSSKEY no".into()),
         ),
     ] {
-        let found = answers(&Framing::Block, 1, replies.as_bytes());
+        let found = answers(Framing::Block, 1, replies.as_bytes());
         assert_eq!(found, std::slice::from_ref(&expected), "{replies}");
         let twice = replies.repeat(2);
-        assert_eq!(answers(&Framing::Block, 2, twice.as_bytes()), [expected.clone(), expected]);
+        assert_eq!(answers(Framing::Block, 2, twice.as_bytes()), [expected.clone(), expected]);
     }
 }
 
 #[test]
 fn single_commands_are_judged_one_by_one() {
-    let good = answers(&Framing::Single, 1, b"$1\r\na\r\n+OK\r\n");
+    let good = answers(Framing::Single, 1, b"$1\r\na\r\n+OK\r\n");
     assert_eq!(good, [Answer::Good]);
-    assert_eq!(answers(&Framing::Single, 1, b"$-1\r\n+OK\r\n"), [Answer::Missed]);
+    assert_eq!(answers(Framing::Single, 1, b"$-1\r\n+OK\r\n"), [Answer::Missed]);
     let failed = Answer::Failed("CLUSTERDOWN wait".to_owned());
-    assert_eq!(answers(&Framing::Single, 1, b"$1\r\na\r\n-CLUSTERDOWN wait\r\n"), [failed]);
+    assert_eq!(answers(Framing::Single, 1, b"$1\r\na\r\n-CLUSTERDOWN wait\r\n"), [failed]);
 }
 
 #[test]
-fn numbers_that_are_read_are_added_up() {
-    let total = Rc::new(Cell::new(0));
-    let mut sum = transactions(Framing::Sum(Rc::clone(&total)));
-    let mut out = Vec::new();
-    for _ in 0..3 {
-        sum.request(&Transaction { puts: Vec::new(), ..filled(1) }, &mut out);
-    }
-    let mut input = &b"$4\r\n1007\r\n$2\r\n-7\r\n$-1\r\n"[..];
-    let mut found = Vec::new();
-    while !input.is_empty() {
-        let step = sum.answer(input, &mut Vec::new()).unwrap().unwrap();
-        input = &input[step.used..];
-        found.extend(step.answer);
-    }
-    assert_eq!(found, [Answer::Good, Answer::Good, Answer::Missed]);
-    assert_eq!(total.get(), 1000);
+fn a_client_is_told_numbers_that_it_asked_for() {
+    let told = |tells, framing, replies: &[u8]| {
+        let mut dialect = transactions(framing);
+        dialect.request(&Transaction { tells, ..filled(1) }, &mut Vec::new());
+        let (mut input, mut answer) = (replies, None);
+        while !input.is_empty() {
+            let step = dialect.answer(input, &mut Vec::new()).unwrap().unwrap();
+            input = &input[step.used..];
+            answer = answer.or(step.answer);
+        }
+        answer.expect("the replies are whole")
+    };
+    let queued = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$-1\r\n:3\r\n";
+    assert_eq!(told(Tells::Integers, Framing::Block, queued), Answer::Told(Some(3)));
+    let single = b"+OK\r\n$4\r\n0007\r\n";
+    assert_eq!(told(Tells::Value, Framing::Single, single), Answer::Told(Some(7)));
+    assert_eq!(told(Tells::Value, Framing::Single, b"+OK\r\n$-1\r\n"), Answer::Told(None));
+}
+
+/// A transaction that reads two keys and takes 5 from the first if it has them.
+fn ruled() -> Transaction {
+    let puts = vec![Put { key: 1, content: Content::Sum(-5) }];
+    let kind = TransactionKind::SendPayment;
+    Transaction { kind, gets: vec![1, 2], puts, rule: Rule::AtLeast(5), ..Transaction::empty() }
+}
+
+#[test]
+fn a_transaction_with_a_rule_reads_under_watch_and_writes_then() {
+    let (mut dialect, mut out) = (transactions(Framing::Watch), Vec::new());
+    let step = |dialect: &mut Transactions, input: &[u8]| {
+        let (mut out, mut at, mut answer) = (Vec::new(), 0, None);
+        while at < input.len() {
+            let step = dialect.answer(&input[at..], &mut out).unwrap().unwrap();
+            at += step.used;
+            answer = answer.or(step.answer);
+        }
+        (String::from_utf8(out).unwrap(), answer)
+    };
+    dialect.request(&ruled(), &mut out);
+    let asked = String::from_utf8(out).unwrap();
+    assert!(asked.starts_with("*3\r\n$5\r\nWATCH\r\n$16\r\nkey:000000000001\r\n"), "{asked}");
+    assert_eq!(asked.matches("$3\r\nGET\r\n").count(), 2);
+    let (sent, answer) = step(&mut dialect, b"+OK\r\n$1\r\n7\r\n$1\r\n0\r\n");
+    assert_eq!(answer, None);
+    assert!(sent.starts_with("*1\r\n$5\r\nMULTI\r\n*3\r\n$6\r\nINCRBY\r\n"), "{sent}");
+    let (_, answer) = step(&mut dialect, b"+OK\r\n+QUEUED\r\n*1\r\n:2\r\n");
+    assert_eq!(answer, Some(Answer::Told(Some(-5))));
+
+    // A watched key changed.
+    dialect.request(&ruled(), &mut Vec::new());
+    step(&mut dialect, b"+OK\r\n$1\r\n7\r\n$1\r\n0\r\n");
+    let (_, answer) = step(&mut dialect, b"+OK\r\n+QUEUED\r\n*-1\r\n");
+    assert_eq!(answer, Some(Answer::Aborted));
+
+    // There is too little: nothing is written.
+    dialect.request(&ruled(), &mut Vec::new());
+    let (sent, _) = step(&mut dialect, b"+OK\r\n$1\r\n4\r\n$1\r\n9\r\n");
+    assert_eq!(sent, "*1\r\n$7\r\nUNWATCH\r\n");
+    assert_eq!(step(&mut dialect, b"+OK\r\n").1, Some(Answer::Told(Some(0))));
+
+    // A read fails.
+    dialect.request(&ruled(), &mut Vec::new());
+    let (sent, answer) = step(&mut dialect, b"+OK\r\n-TRYAGAIN later\r\n$1\r\n9\r\n");
+    assert_eq!((sent.as_str(), answer), ("", Some(Answer::Aborted)));
 }
 
 #[test]

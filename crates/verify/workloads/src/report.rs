@@ -1,5 +1,7 @@
 //! The result of a run.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 
 /// Longer latencies are counted as this one: a minute.
@@ -12,6 +14,9 @@ pub enum Answer {
     Good,
     /// Done, but a read found no key.
     Missed,
+    /// Done, and this is the number that the request asked for ([`crate::Tells`]); none if its key
+    /// is absent.
+    Told(Option<i64>),
     /// A write that reached fewer replicas than asked.
     Weak,
     /// The target did nothing because of a conflict; asking again may help.
@@ -23,7 +28,7 @@ pub enum Answer {
 impl Answer {
     /// Whether it was done.
     pub fn is_done(&self) -> bool {
-        matches!(self, Self::Good | Self::Missed | Self::Weak)
+        matches!(self, Self::Good | Self::Missed | Self::Told(_) | Self::Weak)
     }
 }
 
@@ -59,7 +64,7 @@ impl Counts {
     fn count(&mut self, answer: &Answer) {
         self.done += u64::from(answer.is_done());
         match answer {
-            Answer::Good => {}
+            Answer::Good | Answer::Told(_) => {}
             Answer::Missed => self.missed += 1,
             Answer::Weak => self.weak += 1,
             Answer::Aborted => self.aborted += 1,
@@ -77,6 +82,8 @@ pub struct Report {
     pub measured: Counts,
     /// The measured time, in seconds.
     pub seconds: f64,
+    /// How many requests were done in each tenth of a second since the begin of the measurement.
+    pub done_by_tenths: Vec<u64>,
     /// The first counted error, as the target worded it.
     pub first_failure: Option<String>,
     /// Nanoseconds from the begin of its batch to the answer, of each request done in the measured
@@ -90,6 +97,7 @@ impl Report {
             total: Counts::default(),
             measured: Counts::default(),
             seconds: 0.0,
+            done_by_tenths: Vec::new(),
             first_failure: None,
             latency_ns: Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("the bounds are valid"),
         }
@@ -108,11 +116,25 @@ impl Report {
         }
     }
 
+    /// Counts a request that was done so long after the begin of the measurement.
+    pub(crate) fn count_done_after(&mut self, elapsed: Duration) {
+        let tenth = (elapsed.as_millis() / 100) as usize;
+        if self.done_by_tenths.len() <= tenth {
+            self.done_by_tenths.resize(tenth + 1, 0);
+        }
+        self.done_by_tenths[tenth] += 1;
+    }
+
     /// Adds the result of another run at the same time.
     pub fn absorb(&mut self, other: &Self) {
         self.total.add(&other.total);
         self.measured.add(&other.measured);
         self.seconds = self.seconds.max(other.seconds);
+        let tenths = self.done_by_tenths.len().max(other.done_by_tenths.len());
+        self.done_by_tenths.resize(tenths, 0);
+        for (sum, done) in self.done_by_tenths.iter_mut().zip(&other.done_by_tenths) {
+            *sum += done;
+        }
         if self.first_failure.is_none() {
             self.first_failure.clone_from(&other.first_failure);
         }
@@ -165,10 +187,15 @@ mod tests {
 
         let mut other = Report::new();
         other.count(Answer::Good, true, 9_000);
+        report.count_done_after(Duration::from_millis(99));
+        for ms in [99, 100, 350] {
+            other.count_done_after(Duration::from_millis(ms));
+        }
         other.seconds = 1.0;
         other.absorb(&report);
         assert_eq!(other.measured, Counts { done: 4, ..measured });
         assert_eq!(other.total.answered(), 8);
+        assert_eq!(other.done_by_tenths, [2, 1, 0, 1]);
         assert_eq!((other.seconds, &other.first_failure), (2.0, &report.first_failure));
         assert!((other.latency_us(1.0) - 9.0).abs() < 0.1);
     }

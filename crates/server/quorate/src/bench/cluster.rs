@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use quorate_commands::{Block, Op, OwnedCall, Reply};
+use quorate_commands::{Block, Op, OwnedCall, Reply, Watch};
 use quorate_machine::{Outcome, Refusal};
 use quorate_node::{
     EngineConfig, Host, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, Shared,
 };
 use quorate_types::{KeyspaceId, NodeId, Now, Tag};
-use quorate_workloads::redis::each_command;
+use quorate_workloads::redis::{Framing, each_command, each_get, each_put};
 use quorate_workloads::{
-    Answer, Feed, Layout, LoadError, Plan, Report, Source, Target, Transaction, run as drive,
+    Answer, Feed, Layout, LoadError, Plan, Report, Source, Target, Tells, Transaction, run as drive,
 };
 
 /// The keyspace that is measured.
@@ -25,6 +25,8 @@ const KEYSPACE: KeyspaceId = KeyspaceId(0);
 const FOUNDING_MAX: Duration = Duration::from_secs(10);
 /// How long all clients may wait before the cluster counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Answers between two reports of progress.
+const ANSWERS_BETWEEN_PROGRESS: u64 = 1024;
 /// How long a thread may have to wait for its processor before that is the nodes' death: on a busy
 /// machine they would otherwise expel each other, all of them on one thread.
 const STALL_MAX: Duration = Duration::from_secs(20);
@@ -36,14 +38,26 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until every node takes transactions.
+    /// Starts a cluster and waits until every node takes transactions. With `replicas`, the keys are
+    /// cut into a partition for each node, kept by so many nodes from that one on.
     ///
     /// # Errors
     /// When the nodes find no view.
-    pub(super) fn start(engine: &EngineConfig, nodes: u16, lanes: u16) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        engine: &EngineConfig,
+        nodes: u16,
+        lanes: u16,
+        replicas: Option<u16>,
+    ) -> anyhow::Result<Self> {
+        let mut keyspace = KeyspaceConfig::new(KEYSPACE, "default", engine.clone());
+        if let Some(replicas) = replicas.filter(|replicas| *replicas < nodes) {
+            let node = |number: u16| NodeId(number % nodes + 1);
+            let group = |first: u16| (first..first + replicas).map(node).collect();
+            keyspace.partitions = (0..nodes).map(|first| Some(group(first))).collect();
+        }
         let ids = (1..=nodes).map(NodeId);
         let shared: Vec<Arc<Shared>> =
-            ids.map(|node| Shared::new(config(engine, node, nodes, lanes))).collect();
+            ids.map(|node| Shared::new(config(&keyspace, node, nodes, lanes))).collect();
         let lanes = MemoryCluster::cluster(&shared, quorate_runtime::now());
         let mut cluster = Self { lanes, nodes: shared };
         cluster.found()?;
@@ -68,8 +82,8 @@ impl Cluster {
     }
 
     /// Runs a plan with a source on each lane, each on a thread of its own; lanes beyond the jobs
-    /// have no clients. Returns what came of it, and the sum of all numbers that single commands
-    /// answered.
+    /// have no clients. Returns what came of it. `progress` is told now and then how many requests
+    /// of a lane were answered.
     ///
     /// # Errors
     /// As [`drive`].
@@ -77,7 +91,8 @@ impl Cluster {
         &mut self,
         shape: Shape,
         jobs: &mut [(Plan, S)],
-    ) -> Result<(Report, i64), LoadError> {
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Report, LoadError> {
         let running = &AtomicUsize::new(jobs.len());
         let mut jobs = jobs.iter_mut();
         let results: Vec<_> = std::thread::scope(|scope| {
@@ -85,7 +100,7 @@ impl Cluster {
             let threads: Vec<_> = lanes
                 .map(|lane| {
                     let job = jobs.next();
-                    scope.spawn(move || work(lane, shape, job, running))
+                    scope.spawn(move || work(lane, shape, job, running, progress))
                 })
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -94,13 +109,11 @@ impl Cluster {
             threads.into_iter().filter_map(join).collect()
         });
         let mut results = results.into_iter();
-        let (mut report, mut sum) = results.next().expect("there is a job")?;
+        let mut report = results.next().expect("there is a job")?;
         for result in results {
-            let (other, more) = result?;
-            report.absorb(&other);
-            sum += more;
+            report.absorb(&result?);
         }
-        Ok((report, sum))
+        Ok(report)
     }
 
     /// What all engines of all nodes counted, by name.
@@ -121,9 +134,9 @@ impl Cluster {
     }
 }
 
-fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeConfig {
+fn config(keyspace: &KeyspaceConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeConfig {
     let addresses = (1..=nodes).map(|node| NodeAddress::in_memory(NodeId(node)));
-    let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())];
+    let keyspaces = vec![keyspace.clone()];
     NodeConfig {
         lease: STALL_MAX,
         op_timeout: STALL_MAX,
@@ -136,25 +149,34 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) layout: Layout,
-    /// Whether each is a `MULTI`/`EXEC` block, or one command.
-    pub(super) block: bool,
+    pub(super) framing: Framing,
 }
 
 impl Shape {
     fn spell(self, transaction: &Transaction, scratch: &mut Vec<u8>) -> Op {
         let mut calls = Vec::with_capacity(transaction.gets.len() + transaction.puts.len());
-        each_command(self.layout, transaction, scratch, |words| {
-            let call = OwnedCall::new(words.iter().copied());
-            calls.push(call.expect("workloads spell commands that there are"));
-        });
+        each_command(self.layout, transaction, scratch, |words| calls.push(call(words)));
         match calls.pop() {
-            Some(call) if !self.block => Op::Call(call),
+            Some(call) if self.framing == Framing::Single => Op::Call(call),
             last => {
                 calls.extend(last);
                 Op::Block(Block { watches: Vec::new(), calls })
             }
         }
     }
+
+    /// The keys that a transaction reads.
+    fn keys(self, transaction: &Transaction) -> impl Iterator<Item = Box<[u8]>> {
+        transaction.gets.iter().map(move |key| {
+            let mut name = Vec::new();
+            self.layout.key(*key, &mut name);
+            name.into_boxed_slice()
+        })
+    }
+}
+
+fn call(words: &[&[u8]]) -> OwnedCall {
+    OwnedCall::new(words.iter().copied()).expect("workloads spell commands that there are")
 }
 
 /// Whether the node takes transactions on this lane.
@@ -176,12 +198,18 @@ fn work<S: Source<Request = Transaction>>(
     shape: Shape,
     job: Option<&mut (Plan, S)>,
     running: &AtomicUsize,
-) -> Option<Result<(Report, i64), LoadError>> {
+    progress: &(dyn Fn(u64) + Sync),
+) -> Option<Result<Report, LoadError>> {
     let result = job.map(|(plan, source)| {
-        let mut clients = Clients { lane, shape, scratch: Vec::new(), sum: 0 };
-        let report = drive(plan, source, &mut clients, &mut |_| {});
+        let mut clients = Clients { lane, shape, scratch: Vec::new(), open: Vec::new() };
+        let progress = &mut |answered: u64| {
+            if answered.is_multiple_of(ANSWERS_BETWEEN_PROGRESS) {
+                progress(answered);
+            }
+        };
+        let report = drive(plan, source, &mut clients, progress);
         running.fetch_sub(1, Ordering::AcqRel);
-        Ok((report?, clients.sum))
+        report
     });
     // Other lanes may yet wait for what this lane holds or knows.
     while running.load(Ordering::Acquire) > 0 {
@@ -195,44 +223,129 @@ struct Clients<'a> {
     lane: &'a mut MemoryCluster,
     shape: Shape,
     scratch: Vec<u8>,
-    /// Every number that single commands answered, added up.
-    sum: i64,
+    /// What each client has under way.
+    open: Vec<Open>,
+}
+
+/// What a client waits for.
+enum Open {
+    /// A transaction that was sent whole, and tells this.
+    Whole(Tells),
+    /// A transaction that reads first, at this node: the versions of its keys.
+    Versions(usize, Transaction),
+    /// Then their numbers.
+    Numbers(usize, Transaction, Vec<(Box<[u8]>, Watch)>),
+    /// Then its writes, which add this to numbers.
+    Writes(i64),
 }
 
 impl Clients<'_> {
-    fn begin(&mut self, now: Now, client: usize, transaction: &Transaction) {
-        let txn = self.shape.spell(transaction, &mut self.scratch);
-        let nodes = self.lane.hosts.len();
-        let host = &mut self.lane.hosts[client % nodes];
+    fn submit(&mut self, now: Now, client: usize, node: usize, op: Op) {
+        let host = &mut self.lane.hosts[node];
         let tag = Tag(client as u64);
-        host.lane.submit(now, KEYSPACE, tag, tag.0, txn, &mut host.out);
+        host.lane.submit(now, KEYSPACE, tag, tag.0, op, &mut host.out);
     }
 
-    fn judge(&mut self, outcome: Outcome<Reply<'static>>) -> Answer {
-        match outcome {
-            Outcome::Done(Reply::Array(replies)) => {
-                let mut answer = Answer::Good;
-                for reply in &replies {
-                    match reply {
-                        Reply::Error(error) => return Answer::Failed(error.to_string()),
-                        Reply::Null => answer = Answer::Missed,
-                        _ => {}
-                    }
-                }
-                answer
-            }
-            Outcome::Done(Reply::Error(error)) => Answer::Failed(error.into_owned()),
-            Outcome::Done(Reply::Null) => Answer::Missed,
-            Outcome::Done(Reply::Bulk(bytes)) => {
-                let number = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
-                self.sum += number.unwrap_or(0_i64);
-                Answer::Good
-            }
-            Outcome::Done(_) => Answer::Good,
-            Outcome::Refused(Refusal::Conflict) => Answer::Aborted,
-            Outcome::Refused(refusal) => Answer::Failed(format!("refused: {refusal:?}")),
-            Outcome::Unknown => Answer::Failed("nobody knows whether it happened".to_owned()),
+    fn begin(&mut self, now: Now, client: usize, transaction: &Transaction) {
+        let nodes = self.lane.hosts.len();
+        let node = transaction.node.map_or(client, usize::from) % nodes;
+        let (op, open) = if self.shape.framing.has_two_steps(transaction) {
+            let keys = self.shape.keys(transaction).collect();
+            (Op::Versions(keys), Open::Versions(node, transaction.clone()))
+        } else {
+            let op = self.shape.spell(transaction, &mut self.scratch);
+            (op, Open::Whole(transaction.tells))
+        };
+        if self.open.len() <= client {
+            self.open.resize_with(client + 1, || Open::Whole(Tells::Nothing));
         }
+        self.open[client] = open;
+        self.submit(now, client, node, op);
+    }
+
+    /// Takes what was answered; the answer, unless the client goes on.
+    fn took(
+        &mut self,
+        now: Now,
+        client: usize,
+        outcome: Outcome<Reply<'static>>,
+    ) -> Option<Answer> {
+        let open = std::mem::replace(&mut self.open[client], Open::Whole(Tells::Nothing));
+        match (open, outcome) {
+            (Open::Versions(node, transaction), Outcome::Done(Reply::Array(versions))) => {
+                let watch = |version| match version {
+                    Reply::Version(timestamp, existed) => Watch { existed, timestamp },
+                    other => unreachable!("versions were asked for: {other:?}"),
+                };
+                let keys = self.shape.keys(&transaction);
+                let watches = keys.zip(versions.into_iter().map(watch)).collect();
+                let mut calls = Vec::new();
+                each_get(self.shape.layout, &transaction, &mut self.scratch, |words| {
+                    calls.push(call(words));
+                });
+                self.open[client] = Open::Numbers(node, transaction, watches);
+                let watches = Vec::new();
+                self.submit(now, client, node, Op::Block(Block { watches, calls }));
+                None
+            }
+            (Open::Numbers(node, transaction, watches), Outcome::Done(Reply::Array(numbers))) => {
+                let found: Vec<i64> =
+                    numbers.iter().map(|reply| number(reply).unwrap_or_default()).collect();
+                let puts = transaction.decide(&found);
+                if puts.is_empty() {
+                    return Some(Answer::Told(Some(0)));
+                }
+                let mut calls = Vec::new();
+                each_put(self.shape.layout, &puts, &mut self.scratch, |words| {
+                    calls.push(call(words));
+                });
+                self.open[client] = Open::Writes(Transaction::added(&puts));
+                self.submit(now, client, node, Op::Block(Block { watches, calls }));
+                None
+            }
+            (Open::Writes(added), outcome) => Some(match judge(outcome, Tells::Nothing) {
+                answer if answer.is_done() => Answer::Told(Some(added)),
+                other => other,
+            }),
+            (Open::Whole(tells), outcome) => Some(judge(outcome, tells)),
+            (_, outcome) => Some(judge(outcome, Tells::Nothing)),
+        }
+    }
+}
+
+/// The number that a reply shows.
+fn number(reply: &Reply<'_>) -> Option<i64> {
+    match reply {
+        Reply::Int(number) => Some(*number),
+        Reply::Bulk(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The end of a transaction of which the client wants to know this.
+fn judge(outcome: Outcome<Reply<'static>>, tells: Tells) -> Answer {
+    match outcome {
+        Outcome::Done(Reply::Array(replies)) => {
+            let (mut answer, mut integers) = (Answer::Good, 0);
+            for reply in &replies {
+                match reply {
+                    Reply::Error(error) => return Answer::Failed(error.to_string()),
+                    Reply::Null => answer = Answer::Missed,
+                    Reply::Int(integer) => integers += integer,
+                    _ => {}
+                }
+            }
+            if tells == Tells::Integers { Answer::Told(Some(integers)) } else { answer }
+        }
+        // A watched key changed.
+        Outcome::Done(Reply::NullArray) => Answer::Aborted,
+        Outcome::Done(Reply::Error(error)) => Answer::Failed(error.into_owned()),
+        Outcome::Done(reply) if tells == Tells::Value => Answer::Told(number(&reply)),
+        Outcome::Done(Reply::Null) => Answer::Missed,
+        Outcome::Done(_) => Answer::Good,
+        Outcome::Refused(Refusal::Conflict) => Answer::Aborted,
+        Outcome::Refused(refusal) => Answer::Failed(format!("refused: {refusal:?}")),
+        Outcome::Unknown => Answer::Failed("nobody knows whether it happened".to_owned()),
     }
 }
 
@@ -255,17 +368,22 @@ impl Target for Clients<'_> {
             }
             self.lane.end_turn(now);
             let time = Instant::now();
+            let mut heard = false;
             for index in 0..self.lane.hosts.len() {
                 let mut done = std::mem::take(&mut self.lane.hosts[index].out.done);
                 for done in done.drain(..) {
                     let client = done.tag.0 as usize;
-                    let answer = self.judge(done.outcome);
-                    feed.ended(client, answer, time);
-                    free.push(client);
+                    heard = true;
+                    if let Some(answer) = self.took(now, client, done.outcome) {
+                        feed.ended(client, answer, time);
+                        free.push(client);
+                    }
                 }
+                // An engine may answer at once what a client goes on with.
+                done.append(&mut self.lane.hosts[index].out.done);
                 self.lane.hosts[index].out.done = done;
             }
-            if !free.is_empty() {
+            if heard {
                 last_answer = time;
             } else if time - last_answer > PATIENCE {
                 return Err(LoadError::Silent { patience: PATIENCE, waiting: feed.waiting() });

@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::Args;
+use indicatif::ProgressBar;
 use quorate_engine::{OptionValue, Unfit};
 use quorate_node::EngineConfig;
 use quorate_types::limits;
-use quorate_workloads::{Fill, Generator, Plan, Report, Sweep, Workload, run as drive};
+use quorate_workloads::redis::Framing;
+use quorate_workloads::{
+    LocalGenerator, Moves, Plan, Report, Source, Sweep, Transaction, Workload, run as drive,
+};
 use serde::Serialize;
 
 use super::cluster::{Cluster, Nobody, Shape};
+use super::load::{Choice, Generator, Load};
+use super::local::Local;
 use super::{Balance, Latency};
 use crate::engine_arg;
 use crate::log::say;
@@ -29,7 +35,7 @@ pub(super) struct EmbeddedOptions {
     #[arg(long, conflicts_with_all = ["targets", "connections", "pipeline", "database", "password"])]
     pub(super) embedded: bool,
     /// Its engine; without it, the first of these
-    #[arg(long, requires = "embedded", value_parser = engine_arg::transactional())]
+    #[arg(long, requires = "embedded", value_parser = engine_arg::any())]
     engine: Option<EngineConfig>,
     /// What transactions may rely on, strict or serializable, if the engine leaves a choice
     #[arg(long, requires = "embedded")]
@@ -38,6 +44,11 @@ pub(super) struct EmbeddedOptions {
     #[arg(long, default_value_t = 3, requires = "embedded",
           value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
     nodes: u16,
+    /// How many replicas a key has, if the engine has partitions: there is one for each node, kept by
+    /// that node and those after it. Without it, every node has every key
+    #[arg(long, requires = "embedded", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
+    replicas: Option<u16>,
     /// Its lanes; each has a thread, which runs that lane of every node
     #[arg(long, default_value_t = 1, requires = "embedded",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::LANES_MAX)))]
@@ -51,14 +62,17 @@ pub(super) struct EmbeddedOptions {
 /// Fills a new cluster, measures and prints the result. An error if nothing was committed, or if
 /// money was lost.
 pub(super) fn run(options: &super::Options) -> anyhow::Result<()> {
-    let bench = Bench { options, own: &options.embedded };
+    let own = &options.embedded;
+    let load = Load::new(options, own.nodes, own.lanes.into())?;
+    let bench = Bench { options, own, load };
     let config = bench.engine()?;
-    let mut cluster = Cluster::start(&config, bench.own.nodes, bench.own.lanes)?;
+    bench.check(&config)?;
+    let mut cluster = Cluster::start(&config, own.nodes, own.lanes, own.replicas)?;
     bench.fill(&mut cluster)?;
-    bench.warm_up(&mut cluster)?;
+    let mut generators = bench.warm_up(&mut cluster)?;
     let counted = cluster.counters();
     let begin = quorate_runtime::cpu_time();
-    let (report, _) = cluster.run(bench.shape(true), &mut bench.jobs(options.seconds, 1)?)?;
+    let report = bench.run(&mut cluster, options.seconds, &mut generators)?;
     let cpu = quorate_runtime::cpu_time().saturating_sub(begin);
     let counters: Vec<(&'static str, u64)> = cluster
         .counters()
@@ -68,17 +82,20 @@ pub(super) fn run(options: &super::Options) -> anyhow::Result<()> {
         .filter(|(_, count)| *count > 0)
         .collect();
     let balance = match options.workload {
-        Workload::Bank => Some(bench.audit(&mut cluster)?),
-        Workload::YcsbT | Workload::Retwis | Workload::Multi => None,
+        Choice::Keys(Workload::Bank) => Some(bench.audit_bank(&mut cluster)?),
+        _ => None,
     };
+    let local = bench.audit(&mut cluster, generators)?;
     let generator = bench.own_cost()?;
-    let summary = Summary::new(&bench, &config, &report, cpu, generator, counters, balance);
+    let processor = Processor { cpu, generator };
+    let summary = Summary::new(&bench, &config, &report, processor, counters, balance, local);
     if options.json {
         say(&serde_json::to_string(&summary)?);
     } else {
         summary.lines().iter().for_each(|line| say(line));
     }
     super::judge_balance(summary.balance)?;
+    summary.local.as_ref().map_or(Ok(()), Local::judge)?;
     let failure = report.first_failure.as_deref().unwrap_or("every transaction conflicted");
     ensure!(summary.committed > 0, "nothing was committed: {failure}");
     Ok(())
@@ -87,6 +104,13 @@ pub(super) fn run(options: &super::Options) -> anyhow::Result<()> {
 struct Bench<'a> {
     options: &'a super::Options,
     own: &'a EmbeddedOptions,
+    load: Load<'a>,
+}
+
+/// Processor time of a measurement, and of the load generator for each transaction of it.
+struct Processor {
+    cpu: Duration,
+    generator: f64,
 }
 
 impl Bench<'_> {
@@ -102,59 +126,129 @@ impl Bench<'_> {
         Ok(engine)
     }
 
-    fn shape(&self, block: bool) -> Shape {
-        Shape { layout: self.options.workload.layout(), block }
+    /// Checks that the engine takes the workload.
+    fn check(&self, engine: &EngineConfig) -> anyhow::Result<()> {
+        let (can, name) = (engine.capabilities(), engine.name());
+        ensure!(
+            can.transactions || !self.options.workload.crosses_keys(),
+            "{} uses several keys at once, which {name} refuses; choose --engine {}",
+            self.options.workload.name(),
+            EngineConfig::names_with(|can| can.transactions)
+        );
+        ensure!(
+            can.transactions || self.own.lanes == 1,
+            "a key has one lane with {name}, and clients here don't ask which; use --lanes 1"
+        );
+        ensure!(
+            can.replicated || self.own.nodes == 1,
+            "{name} keeps one copy, on a cluster of one node; use --nodes 1"
+        );
+        ensure!(
+            can.partitions || self.own.replicas.is_none(),
+            "{name} has no partitions, so that --replicas can't be chosen; that is for {}",
+            EngineConfig::names_with(|can| can.partitions)
+        );
+        ensure!(
+            self.own.replicas.is_none_or(|replicas| replicas <= self.own.nodes),
+            "a key has at most one replica on each of the {} nodes; lower --replicas",
+            self.own.nodes
+        );
+        Ok(())
     }
 
-    /// What each lane does. `seconds` count only without `--transactions`.
-    fn jobs(&self, seconds: f64, salt: u64) -> anyhow::Result<Vec<(Plan, Generator)>> {
-        let (options, lanes) = (self.options, u64::from(self.own.lanes));
-        (0..lanes)
-            .map(|lane| {
-                let share = |all: u64| all / lanes + u64::from(lane < all % lanes);
-                let plan = Plan {
-                    clients: self.own.clients as usize,
-                    pipeline: 1,
-                    warmup: Duration::ZERO,
-                    measured: Duration::from_secs_f64(seconds),
-                    requests_max: options.transactions.map(share),
-                };
-                // Lanes and phases draw different transactions.
-                let seed = options.seed.wrapping_add(lane << 32 | salt << 48);
-                Ok((plan, super::generator(options, seed)?))
-            })
-            .collect()
+    fn shape(&self, framing: Framing) -> Shape {
+        Shape { layout: self.load.layout(), framing }
     }
 
-    fn all_keys(&self) -> Plan {
+    /// A generator for each lane.
+    fn generators(&self, salt: u64) -> anyhow::Result<Vec<Generator>> {
+        let lanes = u64::from(self.own.lanes);
+        // Lanes and phases draw different transactions.
+        let seed = |lane: u64| self.options.seed.wrapping_add(lane << 32 | salt << 48);
+        (0..lanes).map(|lane| self.load.generator(lane, seed(lane))).collect()
+    }
+
+    /// Each lane runs transactions of its generator. `seconds` count only without
+    /// `--transactions`.
+    fn run(
+        &self,
+        cluster: &mut Cluster,
+        seconds: f64,
+        generators: &mut [Generator],
+    ) -> anyhow::Result<Report> {
+        let lanes = generators.len() as u64;
+        let plan = |lane| {
+            let share = |all: u64| all / lanes + u64::from(lane < all % lanes);
+            Plan {
+                clients: self.own.clients as usize,
+                pipeline: 1,
+                warmup: Duration::ZERO,
+                measured: Duration::from_secs_f64(seconds),
+                requests_max: self.options.transactions.map(share),
+            }
+        };
+        let mut jobs: Vec<_> = (0..).map(plan).zip(generators).collect();
+        let note = ProgressBar::new_spinner();
+        note.set_message(format!("{} is running", self.options.workload.name()));
+        note.tick();
+        let report = cluster.run(self.shape(self.load.framing()), &mut jobs, &|_| {});
+        note.finish_and_clear();
+        Ok(report?)
+    }
+
+    /// A plan that meets every one of so many keys once.
+    fn all_keys(&self, keys: u64) -> Plan {
         Plan {
             clients: FILL_CLIENTS,
             pipeline: 1,
             warmup: Duration::ZERO,
             measured: Duration::ZERO,
-            requests_max: Some(self.options.keys),
+            requests_max: Some(keys),
         }
+    }
+
+    /// Runs single commands on every one of so many keys.
+    fn sweep<S: Source<Request = Transaction> + Send>(
+        &self,
+        cluster: &mut Cluster,
+        keys: u64,
+        source: &mut S,
+        done: &str,
+    ) -> anyhow::Result<Report> {
+        let bar = super::progress_bar(keys, done)?;
+        let shape = self.shape(Framing::Single);
+        let progress = |answered| bar.set_position(answered);
+        let report = cluster.run(shape, &mut [(self.all_keys(keys), source)], &progress);
+        bar.finish_and_clear();
+        let report = report?;
+        let missing = keys - report.total.done;
+        ensure!(missing == 0, "{missing} keys could not be {done}: {}", super::reason(&report));
+        Ok(report)
     }
 
     fn fill(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
-        let fill = Fill::new(self.options.workload, self.options.keys);
-        let (report, _) = cluster.run(self.shape(false), &mut [(self.all_keys(), fill)])?;
-        let missing = self.options.keys - report.total.done;
-        ensure!(missing == 0, "{missing} keys could not be written: {}", super::reason(&report));
+        let mut fill = self.load.fill();
+        self.sweep(cluster, fill.rows(), &mut fill, "written")?;
         Ok(())
     }
 
-    /// Runs for a while before the measurement.
-    fn warm_up(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
+    /// Runs for a while before the measurement. Units stay where they were used.
+    fn warm_up(&self, cluster: &mut Cluster) -> anyhow::Result<Vec<Generator>> {
+        let mut generators = self.generators(0)?;
+        start(&mut generators, &Moves::Never);
         if self.options.transactions.is_none() {
-            cluster.run(self.shape(true), &mut self.jobs(self.options.warmup, 0)?)?;
+            self.run(cluster, self.options.warmup, &mut generators)?;
         }
-        Ok(())
+        if let Some(Generator::Keys(_)) = generators.first() {
+            return self.generators(1);
+        }
+        start(&mut generators, &self.load.moves());
+        Ok(generators)
     }
 
     /// What drawing, spelling and counting a transaction costs, in microseconds of processor time.
     fn own_cost(&self) -> anyhow::Result<f64> {
-        let mut generator = super::generator(self.options, self.options.seed)?;
+        let mut generator = self.load.generator(0, self.options.seed)?;
         let plan = Plan {
             clients: self.own.clients as usize,
             pipeline: 1,
@@ -163,20 +257,44 @@ impl Bench<'_> {
             requests_max: Some(OWN_COST_TRANSACTIONS),
         };
         let begin = quorate_runtime::cpu_time();
-        drive(&plan, &mut generator, &mut Nobody(self.shape(true)), &mut |_| {})
+        drive(&plan, &mut generator, &mut Nobody(self.shape(Framing::Block)), &mut |_| {})
             .context("nobody fails")?;
         let cpu = quorate_runtime::cpu_time().saturating_sub(begin);
         Ok(cpu.as_secs_f64() * 1e6 / OWN_COST_TRANSACTIONS as f64)
     }
 
-    /// Adds up all accounts.
-    fn audit(&self, cluster: &mut Cluster) -> anyhow::Result<Balance> {
+    /// Adds up all accounts of the bank.
+    fn audit_bank(&self, cluster: &mut Cluster) -> anyhow::Result<Balance> {
         let keys = self.options.keys;
-        let sweep = Sweep::new(keys);
-        let (report, found) = cluster.run(self.shape(false), &mut [(self.all_keys(), sweep)])?;
-        let missing = keys - report.total.done;
-        ensure!(missing == 0, "{missing} accounts could not be read: {}", super::reason(&report));
+        let mut sweep = Sweep::new(keys);
+        self.sweep(cluster, keys, &mut sweep, "read")?;
+        let found = sweep.sum().context("an account is gone")?;
         Ok(Balance { expected: Workload::BALANCE * keys as i64, found })
+    }
+
+    /// Reads every key of a workload with locality, and says whether what must hold does.
+    fn audit(
+        &self,
+        cluster: &mut Cluster,
+        generators: Vec<Generator>,
+    ) -> anyhow::Result<Option<Local>> {
+        let Some((mut sweep, keys)) = self.load.audit() else { return Ok(None) };
+        self.sweep(cluster, keys, &mut sweep, "audited")?;
+        let local = |generator| match generator {
+            Generator::Local(generator) => Some(generator),
+            Generator::Keys(_) => None,
+        };
+        let generators: Vec<LocalGenerator> = generators.into_iter().filter_map(local).collect();
+        Ok(self.load.local(&generators, sweep.finish()))
+    }
+}
+
+/// The phase begins in which units move at these times.
+fn start(generators: &mut [Generator], moves: &Moves) {
+    for generator in generators {
+        if let Generator::Local(generator) = generator {
+            generator.start(moves);
+        }
     }
 }
 
@@ -187,11 +305,16 @@ struct Summary {
     engine: String,
     isolation: String,
     nodes: u16,
+    /// Of a key, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<u16>,
     lanes: u16,
     /// Of each lane.
     clients: u32,
+    /// Or units, of a workload with locality.
     keys: u64,
-    zipf: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zipf: Option<f64>,
     seed: u64,
     /// Seconds that were measured.
     seconds: f64,
@@ -214,6 +337,12 @@ struct Summary {
     /// Of the bank: what the accounts hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     balance: Option<Balance>,
+    /// Of workloads with locality: what was drawn, and what the audit found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local: Option<Local>,
+    /// With moves: how many were committed in each tenth of a second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    committed_by_tenths: Vec<u64>,
 }
 
 impl Summary {
@@ -221,10 +350,10 @@ impl Summary {
         bench: &Bench<'_>,
         engine: &EngineConfig,
         report: &Report,
-        cpu: Duration,
-        generator: f64,
+        processor: Processor,
         counters: Vec<(&'static str, u64)>,
         balance: Option<Balance>,
+        local: Option<Local>,
     ) -> Self {
         let (options, own) = (bench.options, bench.own);
         let (committed, aborted) = (report.measured.done, report.measured.aborted);
@@ -236,16 +365,17 @@ impl Summary {
             engine: engine.name().to_owned(),
             isolation: isolation(engine),
             nodes: own.nodes,
+            replicas: own.replicas,
             lanes: own.lanes,
             clients: own.clients,
             keys: options.keys,
-            zipf: options.zipf,
+            zipf: options.workload.skew(options.zipf),
             seed: options.seed,
             seconds: report.seconds,
             committed,
             committed_per_second: report.done_per_second(),
-            cpu_us_per_commit: cpu.as_secs_f64() * 1e6 / done,
-            generator_us_per_commit: generator,
+            cpu_us_per_commit: processor.cpu.as_secs_f64() * 1e6 / done,
+            generator_us_per_commit: processor.generator,
             aborted,
             aborted_share: aborted as f64 / (committed + aborted).max(1) as f64,
             failed: report.total.failed,
@@ -253,6 +383,8 @@ impl Summary {
             latency_us: Latency::of(report),
             counters: counters.into_iter().collect(),
             balance,
+            local,
+            committed_by_tenths: options.local.series(report),
         }
     }
 
@@ -260,16 +392,14 @@ impl Summary {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!(
-                "{} on {} ({}), {} nodes in this process, {} lanes: {} clients a lane, {} keys, \
-                 Zipf {}, seed {}",
+                "{} on {} ({}), {} nodes in this process, {} lanes: {} clients a lane, {}, seed {}",
                 self.workload,
                 self.engine,
                 self.isolation,
                 self.nodes,
                 self.lanes,
                 self.clients,
-                self.keys,
-                self.zipf,
+                super::drawn_from(self.workload, self.keys, self.zipf),
                 self.seed
             ),
             format!(
@@ -292,6 +422,7 @@ impl Summary {
         if let Some(balance) = self.balance {
             lines.push(balance.line());
         }
+        lines.extend(self.local.iter().flat_map(Local::lines));
         lines
     }
 }
