@@ -15,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 use self::builds::{Builds, Killer, Kind};
 use crate::target_dir;
 
+mod baselines;
 mod builds;
 mod gates;
 mod local;
@@ -77,6 +78,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(sorted_sets::MUTANTS)
         .chain(streams::MUTANTS)
         .chain(zeus::MUTANTS)
+        .chain(baselines::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

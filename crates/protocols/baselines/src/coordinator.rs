@@ -1,11 +1,14 @@
 //! What all systems do at the client's node: run transactions, try them again, answer.
 
+use std::collections::BTreeMap;
+
 use quorate_machine::{
     Command, Completion, Effects, Outcome, Refusal, Share, Slot, Table, Verdict,
 };
 use quorate_meerkat::{Conflict, Meta, backoff};
 use quorate_types::{Instant, NodeSet, Now, Tag, Timestamp, limits};
 
+use crate::fasst::Shards;
 use crate::{Baseline, RETRIES, System};
 
 /// A client's transaction until it is answered.
@@ -13,14 +16,16 @@ use crate::{Baseline, RETRIES, System};
 pub(crate) struct Op<X: Command> {
     tag: Tag,
     origin: u64,
-    txn: X,
+    pub(crate) txn: X,
     /// How often it lost.
     lost: u32,
     /// The next timestamp must be above what was in the way.
     above: u64,
     backoff: Option<Instant>,
     /// The answer, if the attempt that is under way commits.
-    reply: Option<X::Reply>,
+    pub(crate) reply: Option<X::Reply>,
+    /// FaSST: keys that it has turned out to touch, and whether it writes them.
+    pub(crate) more: BTreeMap<Vec<u8>, bool>,
 }
 
 /// One try, under a timestamp of its own.
@@ -34,6 +39,26 @@ pub(crate) struct Try {
     pub(crate) accepted: NodeSet,
     /// The last conflict that a replica named.
     pub(crate) conflict: Option<Conflict>,
+    /// FaSST: its keys, by primary.
+    pub(crate) shards: Option<Shards>,
+    /// FaSST: the version of what it writes.
+    pub(crate) id: Option<Timestamp>,
+}
+
+impl Try {
+    /// One that nobody has answered.
+    pub(crate) fn new(slot: Slot) -> Self {
+        Self {
+            slot,
+            ok: NodeSet::EMPTY,
+            abort: NodeSet::EMPTY,
+            proposal: None,
+            accepted: NodeSet::EMPTY,
+            conflict: None,
+            shards: None,
+            id: None,
+        }
+    }
 }
 
 impl<S, T, X> Baseline<S, T, X>
@@ -68,6 +93,7 @@ where
             above: 0,
             backoff: None,
             reply: None,
+            more: BTreeMap::new(),
         });
         self.deadlines.push(now.monotonic + self.config.op_timeout, slot);
         if self.origins.begin(origin, Share::Alone, slot).is_some() {
@@ -87,6 +113,9 @@ where
     fn start(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.backoff = None;
+        if S::SHARDED {
+            return self.execute(now, slot, effects);
+        }
         let reply = match self.execution.run(&mut self.table, now.wall(), &op.txn) {
             Verdict::Abandon(reply) => return self.finish(slot, Outcome::Done(reply), effects),
             Verdict::Commit(reply) => reply,
@@ -106,15 +135,7 @@ where
         let id = Timestamp::new(version, self.group().writer);
         let mut body = self.buffer();
         self.execution.encode(&mut body);
-        let attempt = Try {
-            slot,
-            ok: NodeSet::EMPTY,
-            abort: NodeSet::EMPTY,
-            proposal: None,
-            accepted: NodeSet::EMPTY,
-            conflict: None,
-        };
-        self.attempts.insert(version, attempt);
+        self.attempts.insert(version, Try::new(slot));
         if S::LEADERLESS {
             self.ask_all(now, id, body, effects);
         } else {
@@ -136,8 +157,9 @@ where
         let Some(op) = self.ops.get_mut(attempt.slot) else { return };
         let Some(reply) = op.reply.take() else { return };
         let (tag, done) = (op.tag, Outcome::Done(reply));
-        if S::ORDERED {
-            // Its place is a number of the primary's, which the coordinator never learns.
+        if S::ORDERED || S::SHARDED {
+            // Its place is a number of the primary's, which the coordinator never learns; or one
+            // among those of each of its keys.
             effects.complete(tag, done);
         } else {
             let at = Timestamp::new(version, self.group().writer);
@@ -164,7 +186,12 @@ where
     }
 
     /// Answers a client; the next one of its origin may go.
-    fn finish(&mut self, slot: Slot, outcome: Outcome<X::Reply>, effects: &mut impl Effects<Self>) {
+    pub(crate) fn finish(
+        &mut self,
+        slot: Slot,
+        outcome: Outcome<X::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
         if let Some(op) = self.ops.get(slot) {
             effects.complete(op.tag, outcome);
             self.end_op(slot);

@@ -1,5 +1,5 @@
-//! The three systems that Meerkat's paper measures itself against (Meerkat §6.1, table 1), on
-//! the same records, transactions, messages and transport.
+//! The three systems that Meerkat's paper measures itself against (Meerkat §6.1, table 1), and the
+//! one that Zeus's does (Zeus §8), on the same records, transactions, messages and transport.
 //!
 //! **They are measuring instruments and no engines to keep data in.** They have no recovery: no
 //! record is kept for one, nothing is sent twice, no deleted key's record is ever removed. If a
@@ -12,23 +12,29 @@
 //! | [`KuaFu`] (KuaFu++) | a counter and a log | the primary, in an order of its own |
 //! | [`Tapir`] (TAPIR-style) | one transaction record | every replica, at the client's timestamp |
 //! | [`MeerkatPb`] | nothing | the primary, at the client's timestamp |
+//! | [`Fasst`] (FaSST-style) | nothing | the primary of each key, by locks and versions |
 //!
-//! What is the same in all of them and in Meerkat: a transaction runs at its client's node against
-//! the local records, is validated by Meerkat's checks ([`quorate_meerkat::occ`]) with its read and
+//! What is the same in the first three and in Meerkat: a transaction runs at its client's node
+//! against the local records, is validated by Meerkat's checks ([`quorate_meerkat::occ`]) with its read and
 //! write sets, and is tried again after a random pause if it lost. Serialization is the same, too:
-//! these machines speak with Meerkat's messages.
+//! these machines speak with Meerkat's messages. FaSST fetches what it reads from the primaries of
+//! its keys (`fasst.rs`).
 //!
 //! | message | here |
 //! | --- | --- |
 //! | VALIDATE | a transaction, to a replica that validates it |
+//! | VALUES | FaSST: what keys hold that were locked or read |
 //! | VOTE | its verdict; from a primary only if it is against |
 //! | ACCEPT, ACCEPTED | TAPIR's slow path; from a primary, its log for the backups, by place |
 //! | DECIDED | how it ended; from a primary to the coordinator, that it committed |
+//!
+//! FaSST uses ACCEPT and ACCEPTED for its log at the backups, and DECIDED for what ends a lock.
 #![forbid(unsafe_code)]
 
 mod common;
 mod coordinator;
 mod engine;
+mod fasst;
 mod primary;
 mod tapir;
 
@@ -62,6 +68,8 @@ pub trait System: 'static {
     const LEADERLESS: bool = false;
     /// The primary's lanes put all transactions into one order and one log: KuaFu++.
     const ORDERED: bool = false;
+    /// Keys are dealt out over primaries, which lock them: FaSST.
+    const SHARDED: bool = false;
 }
 
 /// Primary-backup with one order for everything: the primary's lanes draw places from one counter
@@ -78,6 +86,11 @@ pub struct Tapir;
 /// the same lane of the backups.
 #[derive(Debug)]
 pub struct MeerkatPb;
+
+/// Distributed commit: keys are dealt out over primaries, and a transaction locks what it writes,
+/// checks what it read, and logs at backups.
+#[derive(Debug)]
+pub struct Fasst;
 
 impl System for KuaFu {
     const NAME: &'static str = "kuafu";
@@ -99,6 +112,14 @@ impl System for MeerkatPb {
     const NAME: &'static str = "meerkat-pb";
     const ID: EngineId = EngineId(18);
     const SUMMARY: &'static str = "a rival, Meerkat-PB: primary-backup with Meerkat's records";
+}
+
+impl System for Fasst {
+    const NAME: &'static str = "fasst";
+    const ID: EngineId = EngineId(19);
+    const SUMMARY: &'static str = "a rival of Zeus, FaSST-style: keys have fixed primaries, which \
+                                   lock, check and log in turn";
+    const SHARDED: bool = true;
 }
 
 /// What a lane is told at its start.
@@ -255,6 +276,9 @@ where
         message: &Message<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        if S::SHARDED {
+            return self.on_sharded(now, from, message, effects);
+        }
         let is_tapir = S::LEADERLESS;
         match message.kind {
             Kind::Validate { id, body, .. } if is_tapir => {
@@ -270,6 +294,31 @@ where
             Kind::Accepted { id, .. } => self.on_appended(now, from, id, effects),
             Kind::Decided { id, commit, .. } if is_tapir => self.end(id, commit),
             Kind::Decided { id, .. } => self.committed(id.version, COMMITS_FAST, effects),
+            _ => effects.ignored("baselines: a message that these systems have no use for"),
+        }
+    }
+
+    /// A message of FaSST.
+    fn on_sharded(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match message.kind {
+            Kind::Validate { id, stable, body, .. } => {
+                self.on_step(now, from, id, stable, body, effects);
+            }
+            Kind::Values { request, items, .. } => {
+                self.on_values(now, from, request, items, effects);
+            }
+            Kind::Vote { id, vote } => self.on_step_vote(now, from, id.version, vote, effects),
+            Kind::Accept { id, view, body: Some(body), .. } => {
+                self.on_log(from, id, view, body, effects);
+            }
+            Kind::Accepted { view, .. } => self.on_logged(from, view, effects),
+            Kind::Decided { id, commit, body: Some(body) } => self.on_end(id, commit, body),
             _ => effects.ignored("baselines: a message that these systems have no use for"),
         }
     }

@@ -216,14 +216,15 @@ fn longest(kind: ValueKind) -> usize {
 }
 
 /// Builds a body in a buffer that is reused.
-pub(crate) struct BodyWriter<'a> {
+pub struct BodyWriter<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
     count: u32,
 }
 
 impl<'a> BodyWriter<'a> {
-    pub(crate) fn new(bytes: &'a mut Vec<u8>, call: Option<Answered<'_>>) -> Self {
+    /// Appends to these bytes, after the call if there is one.
+    pub fn new(bytes: &'a mut Vec<u8>, call: Option<Answered<'_>>) -> Self {
         let start = bytes.len();
         let mut writer = Writer(bytes);
         writer.u32(0);
@@ -234,7 +235,8 @@ impl<'a> BodyWriter<'a> {
         Self { bytes, start, count: if call.is_some() { CALL } else { 0 } }
     }
 
-    pub(crate) fn item(&mut self, item: &Item<'_>) {
+    /// Appends an item.
+    pub fn item(&mut self, item: &Item<'_>) {
         let mut flags = 0;
         if item.base.is_some() {
             flags |= READ | if item.absent { ABSENT } else { 0 };
@@ -266,7 +268,8 @@ impl<'a> BodyWriter<'a> {
         self.count += 1;
     }
 
-    pub(crate) fn finish(self) {
+    /// Notes how many items there are.
+    pub fn finish(self) {
         self.bytes[self.start..self.start + 4].copy_from_slice(&self.count.to_le_bytes());
     }
 }

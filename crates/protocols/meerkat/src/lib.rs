@@ -122,7 +122,7 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
-pub use body::{Answered, Body, Item, Write};
+pub use body::{Answered, Body, BodyWriter, Item, Write};
 pub use calls::ResultTracker;
 pub use quorate_machine::Request;
 

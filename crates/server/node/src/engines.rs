@@ -32,4 +32,8 @@ engines! {
     #[cfg(feature = "baselines")]
     meerkat_pb: MeerkatPb => quorate_baselines::Baseline<
         quorate_baselines::MeerkatPb, SharedTable<quorate_meerkat::Meta>, Op>;
+    /// A rival of Zeus, FaSST-style.
+    #[cfg(feature = "baselines")]
+    fasst: Fasst => quorate_baselines::Baseline<
+        quorate_baselines::Fasst, SharedTable<quorate_meerkat::Meta>, Op>;
 }

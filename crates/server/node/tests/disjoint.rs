@@ -81,7 +81,8 @@ fn common_lines(engine: &EngineConfig, keys: [fn(u64) -> Vec<u8>; 2]) -> usize {
     let (KeyspaceStore::Meerkat(store, _)
     | KeyspaceStore::KuaFu(store, _)
     | KeyspaceStore::Tapir(store, _)
-    | KeyspaceStore::MeerkatPb(store, _)) = store
+    | KeyspaceStore::MeerkatPb(store, _)
+    | KeyspaceStore::Fasst(store, _)) = store
     else {
         panic!("an engine with transactions")
     };
@@ -126,6 +127,11 @@ fn a_common_key_shows() {
 #[test]
 fn meerkat_pb_shares_nothing_either() {
     assert_eq!(common_lines(&EngineConfig::meerkat_pb(), DISJOINT), 0);
+}
+
+#[test]
+fn fasst_shares_nothing_either() {
+    assert_eq!(common_lines(&EngineConfig::fasst(), DISJOINT), 0);
 }
 
 #[test]

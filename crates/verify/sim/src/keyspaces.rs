@@ -220,10 +220,10 @@ impl Keyspace {
             EngineConfig::Hermes(_) => None,
             EngineConfig::Meerkat(_) if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat(options) => Some(options.isolation),
-            // The primary orders by real time; timestamps of clients' nodes don't.
+            // A primary orders by real time; timestamps of clients' nodes don't.
             EngineConfig::Local(_) => Some(Isolation::Strict),
             #[cfg(feature = "baselines")]
-            EngineConfig::KuaFu(()) => Some(Isolation::Strict),
+            EngineConfig::KuaFu(()) | EngineConfig::Fasst(()) => Some(Isolation::Strict),
             #[cfg(feature = "baselines")]
             EngineConfig::Tapir(()) | EngineConfig::MeerkatPb(()) => Some(Isolation::Serializable),
         }

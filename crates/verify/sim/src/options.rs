@@ -24,12 +24,21 @@ pub enum Engine {
     Tapir,
     /// The rival Meerkat-PB: judged by serializability.
     MeerkatPb,
+    /// Zeus's rival FaSST: locks at the primaries of keys; judged by strict serializability.
+    Fasst,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Hermes, Self::Meerkat, Self::Local, Self::KuaFu, Self::Tapir, Self::MeerkatPb];
+    pub const ALL: [Self; 7] = [
+        Self::Hermes,
+        Self::Meerkat,
+        Self::Local,
+        Self::KuaFu,
+        Self::Tapir,
+        Self::MeerkatPb,
+        Self::Fasst,
+    ];
 
     /// The name that users give.
     pub const fn name(self) -> &'static str {
@@ -40,12 +49,13 @@ impl Engine {
             Self::KuaFu => "kuafu",
             Self::Tapir => "tapir",
             Self::MeerkatPb => "meerkat-pb",
+            Self::Fasst => "fasst",
         }
     }
 
-    /// Whether it is one of Meerkat's rivals, which have no recovery.
+    /// Whether it is a rival of one of the papers, which has no recovery.
     pub const fn is_rival(self) -> bool {
-        matches!(self, Self::KuaFu | Self::Tapir | Self::MeerkatPb)
+        matches!(self, Self::KuaFu | Self::Tapir | Self::MeerkatPb | Self::Fasst)
     }
 
     /// Whether it is simulated without keyspaces of other engines beside it: it does not survive
@@ -62,7 +72,7 @@ impl Engine {
             Self::Local => {
                 Faults { pause: true, stall: true, drift: true, clock: true, ..Faults::NONE }
             }
-            Self::KuaFu | Self::Tapir | Self::MeerkatPb => {
+            Self::KuaFu | Self::Tapir | Self::MeerkatPb | Self::Fasst => {
                 Faults { reordering: true, drift: true, clock: true, ..Faults::NONE }
             }
         }
@@ -102,6 +112,12 @@ impl Engine {
         }
         if self == Self::Local && options.nodes.is_some_and(|nodes| nodes > 1) {
             return Err(format!("{self} keeps one copy, on a cluster of one node; use --nodes 1"));
+        }
+        if self == Self::Fasst && options.nodes.is_some_and(|nodes| nodes > 3) {
+            return Err(format!(
+                "{self} has three replicas of a key, and the simulator compares those of all \
+                 nodes; use --nodes 3"
+            ));
         }
         if self != Self::Meerkat && options.isolation.is_some() {
             return Err(format!("only meerkat has a choice of isolation, {self} has not"));

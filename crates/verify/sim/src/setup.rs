@@ -43,6 +43,8 @@ impl Setup {
             Engine::Tapir => Self::rival(EngineConfig::tapir(), options, faults, rng),
             #[cfg(feature = "baselines")]
             Engine::MeerkatPb => Self::rival(EngineConfig::meerkat_pb(), options, faults, rng),
+            #[cfg(feature = "baselines")]
+            Engine::Fasst => Self::rival(EngineConfig::fasst(), options, faults, rng),
             #[cfg(not(feature = "baselines"))]
             rival => unreachable!("the options were checked, and {rival} is not here"),
         }
@@ -87,7 +89,7 @@ impl Setup {
     /// The rivals survive no loss and have no recovery: only delays and clocks are left to disturb.
     #[cfg(feature = "baselines")]
     fn rival(engine: EngineConfig, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
-        let drawn = if rng.chance(1, 3) { 5 } else { 3 };
+        let drawn = if rng.chance(1, 3) && options.engine != Engine::Fasst { 5 } else { 3 };
         let nodes = options.nodes.unwrap_or(drawn);
         let drawn = 1 + rng.below(3) as u16;
         let lanes = options.lanes.unwrap_or(drawn);

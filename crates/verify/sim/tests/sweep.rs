@@ -126,7 +126,7 @@ fn retwis_and_ycsb_t_survive_every_fault() {
 
 #[test]
 fn rivals_survive_delays_and_clocks() {
-    for engine in [Engine::KuaFu, Engine::Tapir, Engine::MeerkatPb] {
+    for engine in [Engine::KuaFu, Engine::Tapir, Engine::MeerkatPb, Engine::Fasst] {
         assert_passes(&alone(engine), seeds() / 3, 500);
     }
 }
