@@ -2,7 +2,7 @@
 //! op, for the end of a transaction that is in the way, or for the end of a pause.
 //!
 //! Nobody waits in a circle. An op of another origin is waited for only if it is the first of its
-//! line, and whoever waits stands in a line by then. So along a chain of waits each op has entered its
+//! line, and the op that waits stands in a line by then. So along a chain of waits each op has entered its
 //! line later than the one before, and the chain ends at an op that is about to be tried.
 
 use alloc::vec::Vec;
