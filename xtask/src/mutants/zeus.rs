@@ -6,7 +6,13 @@ use super::Mutant;
 const RANDOM: Check = Tests("zeus", "random::");
 
 const fn mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
-    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "pitfalls::"), RANDOM], in_gate }
+    const CHECKS: &[Check] = &[
+        Tests("zeus", "pitfalls::"),
+        Tests("zeus", "transitions::"),
+        Tests("zeus", "lanes::"),
+        RANDOM,
+    ];
+    Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
 }
 
 /// A guard of groups that change.
@@ -140,6 +146,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "zeus_request_stays_young",
         "a request is as old as the oldest that waits for it",
+        false,
+    ),
+    mutant("zeus_given_unnoticed", "what waits for a key that was given away asks for it", false),
+    mutant("zeus_lanes_begin_apart", "all lanes of a node act in one epoch", true),
+    mutant(
+        "zeus_loan_outlives_epoch",
+        "what a lane has lent as a default owner is not used in a later epoch",
+        false,
+    ),
+    mutant(
+        "zeus_lane_takes_undrained",
+        "a lane lends a key when nothing under way has used it",
+        true,
+    ),
+    mutant(
+        "zeus_lane_returns_undrained",
+        "a lane returns a key when what has used it is committed",
+        false,
+    ),
+    mutant(
+        "zeus_single_pass_read",
+        "what a reader of several lanes has seen was there at one moment",
         false,
     ),
     mutant("zeus_copy_ends_early", "a replica has joined when it has copied everything", false),

@@ -73,6 +73,11 @@ impl<'a> OneKey<'a> {
         }
     }
 
+    /// The version that the key shows.
+    pub fn timestamp(&self) -> Timestamp {
+        self.timestamp
+    }
+
     /// From now on the key shows this version: a client that watches it sees that it was changed.
     pub fn set_timestamp(&mut self, timestamp: Timestamp) {
         self.timestamp = timestamp;

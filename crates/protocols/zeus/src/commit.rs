@@ -9,8 +9,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Completion, Effects, Gate, Outcome, Record as _, Table, mutant};
-use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
+use crate::lanes::Client;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::{Key, Zeus};
@@ -58,7 +59,7 @@ struct Slot<R> {
 /// An answer that rests on a slot.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Answer<R> {
-    pub(crate) tag: Tag,
+    pub(crate) client: Client,
     pub(crate) reply: R,
     /// The version of what the transaction wrote, if it wrote anything.
     pub(crate) at: Option<Timestamp>,
@@ -245,10 +246,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.counters.commits += 1;
         // With no live follower nobody has confirmed that this node is still a member.
         let gate = if slot.followers.is_empty() { Gate::LEASE } else { Gate::OPEN };
-        for Answer { tag, reply, at } in slot.answers {
+        for Answer { client, reply, at } in slot.answers {
             let gate = if at.is_some() { gate } else { Gate::LEASE };
             let completion = Completion::new(Outcome::Done(reply)).behind(gate);
-            effects.complete_on(tag, Completion { at, ..completion });
+            self.answer(client, Completion { at, ..completion }, effects);
         }
     }
 

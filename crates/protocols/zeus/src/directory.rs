@@ -272,11 +272,19 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let Some(round) = self.rounds.get(key).filter(|round| !round.agreed) else { return };
         let (requester, previous) = (round.requester, round.previous);
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
+        if is_owner && self.lanes.is_lent(key) {
+            self.recall(key, requester.stamp, effects);
+            return effects.probe("zeus: the owner defers its answer");
+        }
         if is_owner && !self.may_give(key, requester, previous.owner) {
             return effects.probe("zeus: the owner defers its answer");
         }
         if is_owner && self.layout.node_of(requester.member) != Some(self.layout.node) {
             self.counters.given += 1;
+            // What waits for the key here has to ask for it now.
+            if !mutant!("zeus_given_unnoticed") {
+                self.changed.insert(key.into());
+            }
         }
         if is_owner && !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
             // The next owner does not send it what it writes.
@@ -290,7 +298,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether the owner is done with a key.
     fn may_give(&mut self, key: &[u8], requester: Requester, previous: MemberNumber) -> bool {
         let by_default = self.layout.node_of(previous).is_none();
-        if by_default && self.recovery.is_some() && !mutant!("zeus_default_owner_early") {
+        if by_default && !self.lanes.has_recovered && !mutant!("zeus_default_owner_early") {
             return false;
         }
         if !self.pipeline.is_done_with(key) {

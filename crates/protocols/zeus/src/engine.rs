@@ -85,11 +85,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
     type Shared = ();
 
     fn new(context: Context<T, ()>, options: &Options) -> Self {
-        let Context { node, incarnation, lane, seed, table, .. } = context;
+        let Context { node, incarnation, lane, lanes, seed, table, .. } = context;
         let (message_loss_timeout, op_timeout) = (context.message_loss_timeout, context.op_timeout);
         let replicas = usize::try_from(options.replicas).expect("a number of members");
         let config = Config::new(node, incarnation, lane, seed);
-        Self::new(Config { replicas, message_loss_timeout, op_timeout, ..config }, table)
+        let config = Config { lanes, replicas, message_loss_timeout, op_timeout, ..config };
+        Self::new(config, table)
     }
 
     #[inline]

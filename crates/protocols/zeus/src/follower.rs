@@ -183,7 +183,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         stream.applied.insert(slot, applied);
     }
 
-    /// Takes over what a transaction has left in one key, unless a later one has been here.
+    /// Takes over what a transaction has left in one key, unless a later one has been here. Rounds are
+    /// the business of the key's own lane.
     pub(crate) fn apply_item(
         &mut self,
         now: Now,
@@ -193,7 +194,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let meta = self.meta(item.key);
-        if mutant!("zeus_claim_not_adopted") {
+        let is_own = self.is_own(item.key);
+        if !is_own || mutant!("zeus_claim_not_adopted") {
         } else if item.round >= meta.round {
             // The coordinator owns it, so the round is settled.
             self.settle(now, item.key, item.round, coordinator, effects);
@@ -216,10 +218,19 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             record.set_meta(Meta { version, data, ..meta });
         }
         drop(record);
+        if is_own {
+            self.note_arrived(item.key, version);
+        } else {
+            self.note_changed(item.key, effects);
+        }
+    }
+
+    /// A value has come with its transaction.
+    pub(crate) fn note_arrived(&mut self, key: &[u8], version: Timestamp) {
         if let Some(joining) = &mut self.joining
-            && joining.awaited.get(item.key).is_some_and(|awaited| *awaited <= version)
+            && joining.awaited.get(key).is_some_and(|awaited| *awaited <= version)
         {
-            joining.awaited.remove(item.key);
+            joining.awaited.remove(key);
         }
     }
 
@@ -264,20 +275,21 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         stream.held.retain(|slot, _| *slot > upto);
         let later = stream.applied.split_off(&(upto + 1));
         let committed = core::mem::replace(&mut stream.applied, later);
-        committed.into_values().for_each(|applied| self.validate(&applied));
+        committed.into_values().for_each(|applied| self.validate(&applied, effects));
         self.apply_held(now, coordinator, effects);
     }
 
     /// What a committed transaction has left may be read, unless a later one has overwritten it.
-    pub(crate) fn validate(&mut self, applied: &Applied) {
+    pub(crate) fn validate(&mut self, applied: &Applied, effects: &mut impl Effects<Self>) {
         let items = Items::check(&applied.items).expect("it was checked");
-        for item in items.iter().filter(|item| self.layout.in_group(item.key)) {
+        let layout = Arc::clone(&self.layout);
+        for item in items.iter().filter(|item| layout.in_group(item.key)) {
             let Some(mut record) = self.table.lock_existing(item.key) else { continue };
             let meta = record.meta();
             if meta.version == applied.version && meta.data == DataState::Invalid {
                 record.set_meta(Meta { data: DataState::Valid, ..meta });
                 drop(record);
-                self.changed.insert(item.key.into());
+                self.note_changed(item.key, effects);
             }
         }
     }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, Record as _, Scan, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
-use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
+use quorate_types::{Instant, NodeId, Now, Timestamp, lane_of_key, limits};
 
 use crate::follower::Applied;
 use crate::layout::{Layout, Shards};
@@ -62,6 +62,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 && (joining.awaited.is_empty() || mutant!("zeus_joins_without_awaited"))
         };
         self.layout.is_live()
+            && !self.lanes.is_stopped()
             && (self.layout.may_place || !self.layout.is_active())
             && self.joining.as_ref().is_none_or(has_copied)
     }
@@ -128,6 +129,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         if !returns.is_empty() && !mutant!("zeus_leftovers_kept") {
             effects.probe("zeus: a node comes back to a shard that it has left");
             self.drop_shards(&returns);
+            self.tell_dropped(&returns, effects);
             self.apply_again(now, &returns, effects);
         }
         let left = Shards::that(|shard| has_left(shard) && !layout.keeps(shard));
@@ -139,7 +141,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let mut scan = Scan::default();
         loop {
             for key in scan.next_keys(&self.table, RECORDS) {
-                if shards.contains(shard_of(&key)) && !self.owns_by_name(&key) {
+                let is_dropped = shards.contains(shard_of(&key)) && self.is_own(&key);
+                if is_dropped && !self.owns_by_name(&key) {
                     self.rounds.remove(&key);
                     self.drop_record(&key);
                 }
@@ -152,7 +155,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Applies once more what is applied and not known to be committed, in some shards: this node has
     /// confirmed it.
-    fn apply_again(&mut self, now: Now, shards: &Shards, effects: &mut impl Effects<Self>) {
+    pub(crate) fn apply_again(
+        &mut self,
+        now: Now,
+        shards: &Shards,
+        effects: &mut impl Effects<Self>,
+    ) {
         let applied = self.streams.iter().flat_map(|(coordinator, stream)| {
             stream.applied.values().map(|applied| (*coordinator, applied.clone()))
         });
@@ -306,8 +314,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
         while steps < RECORDS && entries.len() < limits::CHUNK_BYTES {
             let mut keys: Vec<Key> = Vec::new();
+            let (lane, lanes) = (self.config.lane, self.config.lanes);
+            let is_own = |key: &[u8]| lane_of_key(key, lanes) == lane;
             let after = self.table.scan_keys(next, 1, &mut |key| {
-                if shards.contains(shard_of(key)) {
+                if shards.contains(shard_of(key)) && is_own(key) {
                     keys.push(key.into());
                 }
             });

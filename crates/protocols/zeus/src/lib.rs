@@ -69,6 +69,7 @@ mod directory;
 mod engine;
 mod follower;
 mod join;
+mod lanes;
 mod layout;
 mod message;
 mod meta;
@@ -79,8 +80,6 @@ mod sweep;
 mod transactions;
 mod workspace;
 
-use core::convert::Infallible;
-
 use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table};
 use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
 
@@ -88,6 +87,7 @@ pub use quorate_machine::Request;
 
 pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
+pub use lanes::{Letter, Mail, Stage};
 pub use layout::Shards;
 pub use message::{Entries, Entry, Item, Items, Message, Requester, Settled, Slots, Update};
 pub use meta::{DataState, Meta, OwnerState};
@@ -99,7 +99,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<X>;
     type Outcome = Outcome<X::Reply>;
-    type Mail = Infallible;
+    type Mail = Mail<X>;
 
     const PROBES: &'static [&'static str] = &[
         "zeus: a default owner claims a key",
@@ -108,9 +108,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a former owner drops its copy",
         "zeus: a key is copied by name",
         "zeus: a key has no directory",
+        "zeus: a key is lent to another lane",
+        "zeus: a lane wants its key back",
         "zeus: a node comes back to a shard that it has left",
         "zeus: a reader becomes an owner",
         "zeus: a reader finds an expired value",
+        "zeus: a reader is overtaken by a commit",
         "zeus: a reader waits for a commit",
         "zeus: a replica has joined",
         "zeus: a request becomes older",
@@ -125,6 +128,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a round learns of a claim",
         "zeus: a round that nobody waits for is resumed",
         "zeus: a transaction finds a key on the way",
+        "zeus: a transaction goes to another lane",
         "zeus: a transaction has waited for too long",
         "zeus: a transaction is replayed",
         "zeus: a transaction is sent again",
@@ -147,7 +151,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
             Event::Request { tag, request: Request { origin, command } } => {
                 self.enqueue(now, tag, origin, command, effects);
             }
-            Event::Mail { mail, .. } => match mail {},
+            Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),
             Event::Durable(_) => {}
             Event::Tick => self.on_tick(now, effects),
@@ -156,13 +160,15 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
     }
 
     fn next_deadline(&self) -> Instant {
-        self.wake_at.min(self.op_timeouts.next_deadline())
+        let wake_at = if self.lanes.is_stopped() { Instant::NEVER } else { self.wake_at };
+        wake_at.min(self.op_timeouts.next_deadline())
     }
 
     fn check_invariants(&self) {
-        assert!(self.changed.is_empty(), "what has changed was seen to");
+        let is_stopped = self.lanes.is_stopped();
+        assert!(self.changed.is_empty() || is_stopped, "what has changed was seen to");
         self.pipeline.check_invariants();
-        self.transactions.check_invariants();
+        self.transactions.check_invariants(is_stopped);
     }
 }
 
@@ -176,7 +182,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let own = self.layout.epoch;
-        if !self.layout.is_live() || epoch != own {
+        if !self.layout.is_live() || epoch != own || self.lanes.is_stopped() {
             return effects.ignored("zeus: message of another epoch");
         }
         match message {
@@ -220,7 +226,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.time_out(now, effects);
-        if now.monotonic < self.wake_at || !self.layout.is_live() {
+        if now.monotonic < self.wake_at || !self.layout.is_live() || self.lanes.is_stopped() {
             return;
         }
         self.wake_at = Instant::NEVER;
@@ -246,9 +252,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Begins a new life, without anything of the one before.
     pub fn reset(&mut self, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
-        self.transactions.refuse_all(effects);
+        self.refuse_all(effects);
         self.answer_unknown(effects);
-        self.table.reset();
+        self.reset_lanes(effects);
         self.life = incarnation;
         self.layout = Default::default();
         self.acquisitions.clear();
@@ -298,6 +304,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether nothing is under way.
     pub fn is_at_rest(&self) -> bool {
         self.pending() == 0
+            && self.lanes.is_at_rest()
             && self.acquisitions.is_empty()
             && self.rounds.is_empty()
             && self.recovery.is_none()
@@ -306,6 +313,6 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Transactions that have not been answered.
     pub fn pending(&self) -> usize {
-        self.transactions.len() + self.pipeline.len()
+        self.transactions.len() + self.pipeline.len() + self.lanes.len()
     }
 }

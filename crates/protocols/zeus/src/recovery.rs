@@ -12,10 +12,11 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
+use quorate_machine::{Command, Completion, Effects, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::follower::Replay;
+use crate::lanes::Stage;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
@@ -33,16 +34,13 @@ pub(crate) struct Recovery {
 }
 
 impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
-    /// A newer view is in force.
-    pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
-        if view.epoch <= self.layout.epoch {
-            return effects.ignored("zeus: old view");
-        }
+    /// A newer view is in force on all lanes.
+    pub(crate) fn begin_epoch(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
         let layout = self.layout_of(view).into();
         let before = mem::replace(&mut self.layout, layout);
         let was_shadow = before.is_live() && !before.is_active();
         if !self.layout.is_active() {
-            self.transactions.refuse_all(effects);
+            self.refuse_all(effects);
         }
         if !self.layout.is_live() {
             self.answer_unknown(effects);
@@ -66,8 +64,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// What is under way may have happened.
     pub(crate) fn answer_unknown(&mut self, effects: &mut impl Effects<Self>) {
-        for answer in self.pipeline.take_answers() {
-            effects.complete(answer.tag, Outcome::Unknown);
+        let answers: Vec<_> = self.pipeline.take_answers().collect();
+        for answer in answers {
+            self.answer(answer.client, Completion::new(Outcome::Unknown), effects);
         }
     }
 
@@ -143,7 +142,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         replay.applied.insert(from);
         if mutant!("zeus_replay_validated_early") && replay.is_done() {
             let applied = self.streams[&coordinator].applied[&slot].clone();
-            self.validate(&applied);
+            self.validate(&applied, effects);
         }
     }
 
@@ -171,10 +170,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.recovery = None;
         for coordinator in self.gone() {
             let stream = self.streams.remove(&coordinator).expect("it was found");
-            stream.applied.values().for_each(|applied| self.validate(applied));
+            stream.applied.values().for_each(|applied| self.validate(applied, effects));
         }
-        self.changed.extend(self.transactions.waited_for());
-        self.changed.extend(self.rounds.keys().cloned());
+        self.reach(now, Stage::Recovered, self.layout.epoch, effects);
     }
 
     pub(crate) fn on_recovered(

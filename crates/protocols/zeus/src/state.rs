@@ -13,6 +13,7 @@ use crate::commit::Pipeline;
 use crate::directory::Round;
 use crate::follower::Stream;
 use crate::join::Joining;
+use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::message::Requester;
 use crate::meta::{DataState, Meta, OwnerState};
@@ -33,6 +34,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// This lane.
     pub lane: LaneId,
+    /// Lanes of the node.
+    pub lanes: u16,
     /// Members of each group: the copies of a key besides that of an owner outside.
     pub replicas: usize,
     /// When a message counts as lost and is sent again.
@@ -50,6 +53,7 @@ impl Config {
             node,
             incarnation,
             lane,
+            lanes: 1,
             replicas: 3,
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
@@ -83,6 +87,7 @@ pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
     pub(crate) joining: Option<Joining>,
     pub(crate) sweep: Sweep,
     pub(crate) transactions: Transactions<X>,
+    pub(crate) lanes: Lanes<X>,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
     pub(crate) changed: BTreeSet<Key>,
     /// Requests whose turn has come in this step.
@@ -111,6 +116,7 @@ impl core::hash::Hash for Counters {
 impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
     /// A lane that knows no view yet.
     pub fn new(config: Config, table: T) -> Self {
+        let lanes = config.lanes;
         Self {
             life: config.incarnation,
             rng: Rng::new(config.seed),
@@ -127,6 +133,7 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
             joining: None,
             sweep: Sweep::default(),
             transactions: Transactions::default(),
+            lanes: Lanes::new(lanes),
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
             op_timeouts: Timeouts::default(),
@@ -196,7 +203,7 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
 
     /// How a transaction may use a key here.
     pub(crate) fn rights(&self) -> Rights {
-        let has_recovered = self.recovery.is_none();
+        let has_recovered = self.lanes.has_recovered;
         Rights { layout: Arc::clone(&self.layout), has_recovered }
     }
 }

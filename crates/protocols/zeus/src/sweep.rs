@@ -47,7 +47,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.sweep.at = now.monotonic + EVERY;
         for key in self.sweep.scan.next_keys(&self.table, RECORDS) {
-            let is_left = self.sweep.left.contains(shard_of(&key));
+            let is_left = self.sweep.left.contains(shard_of(&key)) && self.is_own(&key);
             if is_left && !self.owns_by_name(&key) && !self.rounds.contains_key(&key) {
                 effects.probe("zeus: what is left of a shard is dropped");
                 self.drop_record(&key);

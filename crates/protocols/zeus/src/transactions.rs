@@ -5,6 +5,9 @@
 //! them: no transaction is ever seen half done, and none sees another's half. Keys that it finds on
 //! the way it asks for, too, and runs again from the beginning.
 //!
+//! Lanes ask for each other's keys in the same way (`lanes.rs`): what asks is a transaction of one key
+//! that runs by lending it.
+//!
 //! While it waits it keeps the keys that it has, but not from an older one (*wound-wait*): of two
 //! transactions that each have what the other needs, the younger gives way.
 //!
@@ -20,9 +23,10 @@ use quorate_machine::{
     Change, Command, Completion, Content, Effects, Gate, OneKey, Outcome, Record as _, Refusal,
     Table, Verdict, mutant,
 };
-use quorate_types::{Now, Tag, Timestamp, limits};
+use quorate_types::{LaneId, Now, Tag, Timestamp, lane_of_key, limits};
 
 use crate::commit::{Answer, Committing};
+use crate::lanes::Client;
 use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
@@ -30,20 +34,27 @@ use crate::state::{Key, Zeus};
 use crate::workspace::{Run, Work};
 
 /// What a transaction needs of its keys.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Need {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Need {
     /// A copy that may be read.
     Copy,
     /// To own them.
     Owner,
 }
 
-/// A transaction that has not run.
+/// What is done with the keys.
+#[derive(Clone, Hash, Debug)]
+enum Task<X> {
+    /// A transaction of this origin runs with them.
+    Run { client: Client, origin: u64, command: X },
+    /// The key is lent to this lane, or the lane is told that the key may be read.
+    Lend(LaneId),
+}
+
+/// What waits for keys.
 #[derive(Clone, Hash, Debug)]
 struct Op<X> {
-    tag: Tag,
-    origin: u64,
-    command: X,
+    task: Task<X>,
     keys: BTreeSet<Key>,
     need: Need,
     /// Its age.
@@ -63,6 +74,18 @@ pub(crate) struct Transactions<X> {
     ready: VecDeque<u64>,
 }
 
+/// How a transaction that only reads has run.
+enum Read<R> {
+    Done(R),
+    /// It finds these keys on the way.
+    Missing(Vec<Key>),
+    /// What it has read has expired.
+    Expired,
+    TooLarge,
+    /// Something of it was changed meanwhile.
+    Changed,
+}
+
 impl<X> Default for Transactions<X> {
     fn default() -> Self {
         Self {
@@ -80,10 +103,19 @@ impl<X: Command<Owned = X>> Transactions<X> {
         self.ops.len()
     }
 
+    fn at<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = &'a Op<X>> {
+        self.waiting.get(key).into_iter().flatten().map(|id| &self.ops[id])
+    }
+
+    /// The ages of those that wait to own a key.
+    pub(crate) fn waiting_owners(&self, key: &[u8]) -> Vec<Timestamp> {
+        let owners = self.at(key).filter(|op| op.need == Need::Owner);
+        owners.map(|op| op.stamp).collect()
+    }
+
     /// Whether a transaction waits with a key that is older than one at another node that wants it.
     pub(crate) fn keeps(&self, key: &[u8], stamp: Timestamp) -> bool {
-        let ops = self.waiting.get(key).into_iter().flatten().map(|id| &self.ops[id]);
-        let mut owners = ops.filter(|op| op.need == Need::Owner);
+        let mut owners = self.at(key).filter(|op| op.need == Need::Owner);
         owners.any(|op| op.stamp < stamp || mutant!("zeus_younger_wins"))
     }
 
@@ -92,16 +124,24 @@ impl<X: Command<Owned = X>> Transactions<X> {
         self.waiting.keys().cloned().collect()
     }
 
-    /// Refuses all: this node does not serve any more, and none has run.
-    pub(crate) fn refuse_all<T: Table<Meta = Meta>>(
-        &mut self,
-        effects: &mut impl Effects<Zeus<T, X>>,
-    ) {
-        let last = self.last;
-        for op in core::mem::take(self).ops.into_values() {
-            effects.complete(op.tag, Outcome::Refused(Refusal::NotServing));
-        }
-        self.last = last;
+    fn add(&mut self, op: Op<X>) -> u64 {
+        self.last += 1;
+        self.ops.insert(self.last, op);
+        self.last
+    }
+
+    /// Another lane asks for a key.
+    pub(crate) fn add_ask(&mut self, lane: LaneId, key: &Key, need: Need, stamp: Timestamp) -> u64 {
+        let keys = BTreeSet::from([key.clone()]);
+        let id = self.add(Op { task: Task::Lend(lane), keys, need, stamp });
+        self.wait(id, [key.clone()].into_iter());
+        id
+    }
+
+    /// It asks for more, or for an older transaction.
+    pub(crate) fn raise(&mut self, id: u64, need: Need, stamp: Timestamp) {
+        let op = self.ops.get_mut(&id).expect("it waits");
+        (op.need, op.stamp) = (op.need.max(need), op.stamp.min(stamp));
     }
 
     fn wait(&mut self, id: u64, keys: impl Iterator<Item = Key>) {
@@ -110,14 +150,15 @@ impl<X: Command<Owned = X>> Transactions<X> {
         }
     }
 
-    pub(crate) fn check_invariants(&self) {
-        assert!(self.ready.is_empty(), "a transaction whose turn has come was tried");
+    pub(crate) fn check_invariants(&self, is_stopped: bool) {
+        assert!(self.ready.is_empty() || is_stopped, "a transaction whose turn has come was tried");
         for (key, ids) in &self.waiting {
             assert!(!ids.is_empty(), "nobody waits for {key:?}");
             assert!(ids.iter().all(|id| self.ops[id].keys.contains(key)), "{key:?} is needed");
         }
         let lined: usize = self.lines.values().map(VecDeque::len).sum();
-        assert_eq!(lined, self.ops.len(), "every transaction is in the line of its origin");
+        let run = self.ops.values().filter(|op| matches!(op.task, Task::Run { .. })).count();
+        assert_eq!(lined, run, "every transaction is in the line of its origin");
     }
 }
 
@@ -133,7 +174,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     ) where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        self.enqueue(now, tag, origin, command.into_owned(), effects);
+        if !self.read_at_once(now, tag, origin, &command, effects) {
+            self.enqueue(now, tag, origin, command.into_owned(), effects);
+        }
         self.settle_changes(now, effects);
     }
 
@@ -141,6 +184,25 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         now: Now,
         tag: Tag,
+        origin: u64,
+        command: X,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let busy = self.lanes.len() >= limits::OPS_PENDING_MAX;
+        if let Some(refusal) = self.refusal().or(busy.then_some(Refusal::Busy)) {
+            return effects.complete(tag, Outcome::Refused(refusal));
+        }
+        match self.config.lanes {
+            1 => self.admit(now, Client::Tag(tag), origin, command, effects),
+            _ => self.send_home(now, tag, origin, command, effects),
+        }
+    }
+
+    /// Takes a transaction whose home is this lane.
+    pub(crate) fn admit(
+        &mut self,
+        now: Now,
+        client: Client,
         origin: u64,
         command: X,
         effects: &mut impl Effects<Self>,
@@ -153,16 +215,15 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let too_large = (keys.len() > limits::TXN_KEYS_MAX).then_some(Refusal::TooLarge);
         let refusal = self.refusal().or(busy.then_some(Refusal::Busy)).or(too_large);
         if let Some(refusal) = refusal {
-            return effects.complete(tag, Outcome::Refused(refusal));
+            return self.answer(client, Completion::new(Outcome::Refused(refusal)), effects);
         }
         let need = match command.updates() && !mutant!("zeus_reads_at_reader") {
             true => Need::Owner,
             false => Need::Copy,
         };
         let stamp = self.issue(now);
-        self.transactions.last += 1;
-        let id = self.transactions.last;
-        self.transactions.ops.insert(id, Op { tag, origin, command, keys, need, stamp });
+        let task = Task::Run { client, origin, command };
+        let id = self.transactions.add(Op { task, keys, need, stamp });
         self.op_timeouts.push(now.monotonic + self.config.op_timeout, id);
         let line = self.transactions.lines.entry(origin).or_default();
         line.push_back(id);
@@ -175,8 +236,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Tries again whatever waits for something that this step has changed.
     pub(crate) fn settle_changes(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        loop {
+        while !self.lanes.is_stopped() {
             self.check_recovered(now, effects);
+            if self.depart_next(now, effects) {
+                continue;
+            }
             if let Some(id) = self.transactions.ready.pop_front() {
                 if let Some(op) = self.transactions.ops.get(&id) {
                     let keys: Vec<Key> = op.keys.iter().cloned().collect();
@@ -191,8 +255,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             for id in ids {
                 self.try_to_run(now, id, effects);
             }
-            self.serve_next(now, &key, effects);
-            self.agree(now, &key, effects);
+            if self.is_own(&key) {
+                self.serve_next(now, &key, effects);
+                self.agree(now, &key, effects);
+            } else {
+                self.check_borrowed(&key, effects);
+            }
         }
     }
 
@@ -201,19 +269,26 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         loop {
             let Some(op) = self.transactions.ops.get(&id) else { return };
             let (need, stamp) = (op.need, op.stamp);
+            let lane = match op.task {
+                Task::Lend(lane) => Some(lane),
+                Task::Run { .. } => None,
+            };
             let keys: Vec<Key> = op.keys.iter().cloned().collect();
             match need {
                 Need::Copy => {
                     let rights = self.rights();
                     let metas: Vec<Meta> = keys.iter().map(|key| self.meta(key)).collect();
-                    let mut known = keys.iter().zip(&metas);
-                    if known.any(|(key, meta)| !rights.has_copy(meta, key)) {
+                    let known = || keys.iter().zip(&metas);
+                    if known().any(|(key, meta)| !rights.has_copy(meta, key)) {
                         effects.probe("zeus: a reader becomes an owner");
                         self.need_ownership(id);
                         continue;
                     }
-                    let mut known = keys.iter().zip(&metas);
-                    if !known.all(|(key, meta)| rights.may_read(meta, key)) {
+                    let mut unreadable = known().filter(|(key, meta)| !rights.may_read(meta, key));
+                    if let Some((key, _)) = unreadable.next() {
+                        if !self.is_own(key) {
+                            self.ask(key, Need::Copy, stamp, effects);
+                        }
                         return effects.probe("zeus: a reader waits for a commit");
                     }
                 }
@@ -221,7 +296,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     let missing: Vec<&Key> =
                         keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
                     for key in &missing {
-                        if !self.is_owner(key) {
+                        if !self.is_own(key) {
+                            self.ask(key, Need::Owner, stamp, effects);
+                        } else if self.lanes.is_lent(key) {
+                            self.recall(key, stamp, effects);
+                        } else if !self.is_owner(key) {
                             self.acquire(now, key, stamp, effects);
                         }
                     }
@@ -231,13 +310,24 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     }
                 }
             }
-            if self.run(now, id, effects) {
+            let has_ended = match lane {
+                Some(lane) => self.end_ask(id, lane, &keys[0], need, effects),
+                None if need == Need::Copy => self.run_reader(now, id, effects),
+                None => self.run(now, id, effects),
+            };
+            if has_ended {
                 return;
             }
         }
     }
 
     fn may_own(&mut self, key: &[u8], stamp: Timestamp) -> bool {
+        if !self.is_own(key) {
+            return self.may_use_borrowed(key, stamp);
+        }
+        if self.lanes.is_lent(key) {
+            return false;
+        }
         let (meta, rights) = (self.meta(key), self.rights());
         let settled = Meta { state: OwnerState::Valid, ..meta };
         rights.may_own(&meta, key)
@@ -250,47 +340,193 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         op.need = Need::Owner;
     }
 
-    /// Runs a transaction whose keys may be used. Whether it has ended.
+    /// Gives another lane what it has asked for, as soon as this one is done with the key and nothing
+    /// older waits with it. `true` in either case: it is tried again when the key changes.
+    fn end_ask(
+        &mut self,
+        id: u64,
+        lane: LaneId,
+        key: &Key,
+        need: Need,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let stamp = self.transactions.ops[&id].stamp;
+        let is_done = self.pipeline.is_done_with(key) || mutant!("zeus_lane_takes_undrained");
+        if need == Need::Copy {
+            self.tell_readable(lane, key, effects);
+        } else if is_done && !self.transactions.keeps(key, stamp) {
+            self.lend(lane, key, effects);
+        } else {
+            return true;
+        }
+        self.forget_ask(lane, key);
+        self.forget(id);
+        true
+    }
+
+    // --- readers ---------------------------------------------------------------------------------
+
+    /// Answers a transaction that only reads if that is possible in this step.
+    fn read_at_once<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: &P,
+        effects: &mut impl Effects<Self>,
+    ) -> bool
+    where
+        P: Command<Owned = X, Reply = X::Reply>,
+    {
+        let may_try = !command.updates()
+            && self.refusal().is_none()
+            && !self.lanes.is_stopped()
+            && !self.transactions.lines.contains_key(&origin)
+            && self.is_origin_free(origin);
+        if !may_try {
+            return false;
+        }
+        match self.read(now, command) {
+            Read::Done(reply) => {
+                let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                effects.complete_on(tag, done);
+                true
+            }
+            Read::Changed => {
+                effects.probe("zeus: a reader is overtaken by a commit");
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Runs a transaction that only reads, on copies that may all be read at one moment.
+    fn read<P>(&mut self, now: Now, command: &P) -> Read<X::Reply>
+    where
+        P: Command<Owned = X, Reply = X::Reply>,
+    {
+        let rights = self.rights();
+        let mut work = Work::default();
+        let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
+        let (table, wall) = (&mut self.table, now.wall());
+        let mut run = Run { table, work: &mut work, now: wall, may_use, deletes_expired: false };
+        let verdict = command.run(wall, &mut run);
+        if work.is_full() {
+            return Read::TooLarge;
+        }
+        if !work.missing.is_empty() {
+            return Read::Missing(work.missing);
+        }
+        if !work.expired.is_empty() {
+            return Read::Expired;
+        }
+        // Other lanes change records, too. What has not changed between the first look at the last key
+        // and the second at the first was there at one moment in between.
+        let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
+        let has_changed = |(key, one): (&Key, &OneKey<'_>)| {
+            let meta = self.table.lock_existing(key).map(|record| record.meta());
+            let meta = meta.unwrap_or_default();
+            meta.version != one.timestamp() || !rights.may_read(&meta, key)
+        };
+        if is_shared && work.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
+            return Read::Changed;
+        }
+        match verdict {
+            Verdict::Commit(reply) | Verdict::Abandon(reply) => {
+                self.counters.reads += 1;
+                Read::Done(reply)
+            }
+        }
+    }
+
+    /// Runs a transaction that only reads. Whether it has ended.
+    fn run_reader(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
+        let op = self.transactions.ops.remove(&id).expect("it waits");
+        let Task::Run { client, command, .. } = &op.task else {
+            unreachable!("a lane asks for a key and does not run")
+        };
+        let (client, read) = (*client, self.read(now, command));
+        self.transactions.ops.insert(id, op);
+        match read {
+            Read::Done(reply) => {
+                let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                self.answer(client, done, effects);
+                self.forget(id);
+                true
+            }
+            Read::Missing(missing) => {
+                self.need_too(id, missing, effects);
+                false
+            }
+            Read::Expired => {
+                effects.probe("zeus: a reader finds an expired value");
+                self.need_ownership(id);
+                false
+            }
+            Read::TooLarge => {
+                self.refuse(id, Refusal::TooLarge, effects);
+                true
+            }
+            Read::Changed => {
+                effects.probe("zeus: a reader is overtaken by a commit");
+                false
+            }
+        }
+    }
+
+    /// A transaction has found keys on the way.
+    fn need_too(&mut self, id: u64, found: Vec<Key>, effects: &mut impl Effects<Self>) {
+        effects.probe("zeus: a transaction finds a key on the way");
+        let op = self.transactions.ops.get_mut(&id).expect("it waits");
+        op.keys.extend(found.iter().cloned());
+        self.transactions.wait(id, found.into_iter());
+    }
+
+    // --- writers ---------------------------------------------------------------------------------
+
+    /// Runs a transaction that owns all its keys. Whether it has ended.
     fn run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
-        let op = self.transactions.ops.get(&id).expect("it waits");
-        let (tag, need) = (op.tag, op.need);
-        let is_owner = need == Need::Owner;
-        if is_owner && self.pipeline.is_full() {
+        if self.pipeline.is_full() {
             self.refuse(id, Refusal::Busy, effects);
             return true;
         }
+        let op = self.transactions.ops.get(&id).expect("it waits");
+        let Task::Run { client, origin, command } = &op.task else {
+            unreachable!("a lane asks for a key and does not run")
+        };
+        let (client, origin) = (*client, *origin);
         let rights = self.rights();
+        let (config, lanes) = (&self.config, &self.lanes);
+        let is_at_hand = |meta: &Meta, key: &[u8]| {
+            let is_own = config.lanes == 1 || lane_of_key(key, config.lanes) == config.lane;
+            is_own && rights.may_own(meta, key) && !lanes.is_lent(key)
+        };
         let mut work = Work::default();
         let mut run = Run {
             table: &mut self.table,
             work: &mut work,
             now: now.wall(),
-            may_use: |meta: &Meta, key: &[u8]| {
-                op.keys.contains(key)
-                    || if is_owner { rights.may_own(meta, key) } else { rights.may_read(meta, key) }
-            },
-            deletes_expired: is_owner,
+            may_use: |meta: &Meta, key: &[u8]| op.keys.contains(key) || is_at_hand(meta, key),
+            deletes_expired: true,
         };
-        let verdict = op.command.run(now.wall(), &mut run);
+        let verdict = command.run(now.wall(), &mut run);
         if work.is_full() {
             self.refuse(id, Refusal::TooLarge, effects);
             return true;
         }
         if !work.missing.is_empty() {
-            effects.probe("zeus: a transaction finds a key on the way");
-            let op = self.transactions.ops.get_mut(&id).expect("it waits");
-            op.keys.extend(work.missing.iter().cloned());
-            self.transactions.wait(id, work.missing.into_iter());
+            self.need_too(id, work.missing, effects);
             return false;
         }
-        if !is_owner && !work.expired.is_empty() {
-            effects.probe("zeus: a reader finds an expired value");
-            self.need_ownership(id);
-            return false;
-        }
+        // Its version is above all that it has read or overwritten, also on other lanes.
+        let seen = work.keys.values().map(|one| one.timestamp().version).max();
+        self.observe(seen.unwrap_or_default());
         match verdict {
             Verdict::Commit(reply) if work.keys.values().any(OneKey::is_changed) => {
-                if !self.commit(now, tag, reply, work, effects) {
+                self.table.set_writer(origin);
+                let fits = self.commit(now, client, reply, work, effects);
+                self.table.set_writer(0);
+                if !fits {
                     self.refuse(id, Refusal::TooLarge, effects);
                     return true;
                 }
@@ -298,14 +534,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             Verdict::Commit(reply) | Verdict::Abandon(reply) => {
                 self.counters.reads += 1;
                 let keys = work.keys.keys().map(|key| &**key);
-                let rests_on = self.pipeline.writers(keys).pop();
-                match rests_on.filter(|_| is_owner) {
+                match self.pipeline.writers(keys).pop() {
                     Some(slot) => {
-                        self.pipeline.answer_after(slot, Answer { tag, reply, at: None });
+                        self.pipeline.answer_after(slot, Answer { client, reply, at: None });
                     }
                     None => {
                         let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                        effects.complete_on(tag, done);
+                        self.answer(client, done, effects);
                     }
                 }
             }
@@ -314,16 +549,31 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         true
     }
 
+    // --- ends ------------------------------------------------------------------------------------
+
     fn refuse(&mut self, id: u64, refusal: Refusal, effects: &mut impl Effects<Self>) {
-        let tag = self.transactions.ops[&id].tag;
-        effects.complete(tag, Outcome::Refused(refusal));
+        if let Task::Run { client, .. } = self.transactions.ops[&id].task {
+            self.answer(client, Completion::new(Outcome::Refused(refusal)), effects);
+        }
         self.forget(id);
     }
 
-    /// A transaction has run, or will not. The next of its origin has its turn, and who wants its keys
-    /// may have them.
+    /// Refuses all: this node does not serve any more, and none has run.
+    pub(crate) fn refuse_all(&mut self, effects: &mut impl Effects<Self>) {
+        let last = self.transactions.last;
+        for op in core::mem::take(&mut self.transactions).ops.into_values() {
+            if let Task::Run { client, .. } = op.task {
+                let refused = Completion::new(Outcome::Refused(Refusal::NotServing));
+                self.answer(client, refused, effects);
+            }
+        }
+        self.transactions.last = last;
+    }
+
+    /// Something has used its keys, or will not. The next of its origin has its turn, and who wants its
+    /// keys may have them.
     fn forget(&mut self, id: u64) {
-        let Op { origin, keys, .. } = self.transactions.ops.remove(&id).expect("it waits");
+        let Op { task, keys, .. } = self.transactions.ops.remove(&id).expect("it waits");
         for key in keys {
             if let Some(ids) = self.transactions.waiting.get_mut(&key) {
                 ids.remove(&id);
@@ -331,10 +581,14 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     self.transactions.waiting.remove(&key);
                 }
             }
-            if self.rounds.contains_key(&key) {
+            let is_wanted = self.rounds.contains_key(&key)
+                || self.lanes.is_borrowed(&key)
+                || self.lanes.is_any_asked(&key);
+            if is_wanted {
                 self.changed.insert(key);
             }
         }
+        let Task::Run { origin, .. } = task else { return };
         let line = self.transactions.lines.get_mut(&origin).expect("it has a line");
         line.retain(|other| *other != id);
         match line.front() {
@@ -362,7 +616,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     fn commit(
         &mut self,
         now: Now,
-        tag: Tag,
+        client: Client,
         reply: X::Reply,
         work: Work,
         effects: &mut impl Effects<Self>,
@@ -392,10 +646,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         });
         let items = Items::write(items);
         let items = Items::check(&items).expect("just written");
-        let answer = Answer { tag, reply, at: Some(version) };
+        let answer = Answer { client, reply, at: Some(version) };
         if mutant!("zeus_answers_at_local_commit") {
             let done = Completion::new(Outcome::Done(answer.reply.clone())).at(version);
-            effects.complete_on(tag, done);
+            self.answer(client, done, effects);
         }
         let read = read.iter().map(|key| &**key).collect();
         self.append(now, &Committing { version, read, items }, answer, effects);
@@ -406,6 +660,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// because there was none, it becomes one by name: what it sends carries a round of its own.
     fn claim(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) -> Timestamp {
         let meta = self.meta(key);
+        if !self.is_own(key) {
+            // It is claimed when its lane writes it itself.
+            return meta.round;
+        }
         if self.layout.node_of(meta.owner).is_some() {
             return self.settled(key).round;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use quorate_machine::{Event, Machine, Protocol, Request};
+use quorate_machine::{Event, Machine, Protocol, Request, Rng};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
     UnixNanos, View,
@@ -194,7 +194,11 @@ impl<S: Subject> Cluster<S> {
         let incarnation = self.incarnation();
         let host = self.host_mut(node);
         (host.incarnation, host.up) = (incarnation, true);
-        self.act(node, |machine, now, outbox| S::begin_life(machine, now, incarnation, outbox));
+        for lane in 0..self.subject.lanes() {
+            self.act_on(node, lane, |machine, now, outbox| {
+                S::begin_life(machine, now, incarnation, outbox);
+            });
+        }
     }
 
     /// The same, and a view has it as a shadow.
@@ -504,13 +508,16 @@ impl<S: Subject> Cluster<S> {
         self.pool.extract_if(.., |packet| packet.is(from, to, kind)).collect()
     }
 
-    /// Delivers matching messages, and those that they cause, until none is left.
+    /// Delivers all mail between lanes and matching messages, and those that they cause, until none is
+    /// left.
     ///
     /// # Panics
     /// If they don't end.
     pub fn deliver_some(&mut self, wanted: impl Fn(&Packet<S>) -> bool) {
         let mut left = DELIVERIES_MAX;
-        while let Some(at) = self.pool.iter().position(&wanted) {
+        loop {
+            self.deliver_all_mail();
+            let Some(at) = self.pool.iter().position(&wanted) else { return };
             left -= 1;
             assert!(left > 0, "messages beget messages without end");
             let packet = self.pool.remove(at);
@@ -531,9 +538,25 @@ impl<S: Subject> Cluster<S> {
         found.map(|at| self.open(at)).is_some()
     }
 
+    /// Delivers the oldest mail of some pair of lanes; whether there was any.
+    pub fn deliver_any_mail(&mut self, rng: &mut Rng) -> bool {
+        let Some(at) = (!self.mail.is_empty()).then(|| rng.below(self.mail.len() as u64)) else {
+            return false;
+        };
+        let letter = &self.mail[at as usize];
+        let (node, from, to) = (letter.node, letter.from, letter.to);
+        self.deliver_mail(node, from.0, to.0)
+    }
+
     /// Delivers all mail between lanes, and what it causes.
+    ///
+    /// # Panics
+    /// If that doesn't end.
     pub fn deliver_all_mail(&mut self) {
+        let mut left = DELIVERIES_MAX;
         while !self.mail.is_empty() {
+            left -= 1;
+            assert!(left > 0, "mail begets mail without end");
             self.open(0);
         }
     }

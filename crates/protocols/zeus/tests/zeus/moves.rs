@@ -96,10 +96,12 @@ fn a_copy_goes_on_with_another_donor() {
 #[test]
 fn a_view_costs_nothing_that_was_copied() {
     let mut cluster = four(2, 0);
-    for number in 0..1_200 {
-        cluster.submit(2, &format!("write=key{number}:1"));
+    for batch in 0..6 {
+        for number in 0..1_000 {
+            cluster.submit(2, &format!("write=key{}:1", batch * 1_000 + number));
+        }
+        cluster.deliver_all();
     }
-    cluster.deliver_all();
     cluster.set_role(5, Role::Shadow);
     let donor = cluster.deliver(5, 0, "copy_read").to.0;
     cluster.deliver(donor, 5, "copy");

@@ -3,18 +3,24 @@
 //! Beside the cluster stands a ledger: what every transaction wrote at which version. A version names
 //! one content of a key, wherever it is found.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use quorate_harness::{Clock, Outbox, Process, Step, Subject};
-use quorate_machine::{MapTable, Outcome};
-use quorate_types::{Duration, Epoch, Incarnation, MemberNumber, NodeId, Now, Role, Timestamp};
+use quorate_machine::Outcome;
+use quorate_storage::{SharedTable, Store};
+use quorate_types::{
+    Duration, Epoch, Incarnation, LaneId, MemberNumber, NodeId, Now, Role, Timestamp, hash_key,
+    lane_of_key,
+};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Zeus};
 
 use crate::txn::{Txn, txn};
 
-pub(crate) type Node = Zeus<MapTable<Meta>, Txn>;
+pub(crate) type Node = Zeus<SharedTable<Meta>, Txn>;
 
 /// The message loss timeout of every test.
 pub(crate) const MLT: Duration = Duration::from_millis(20);
@@ -34,6 +40,10 @@ pub(crate) struct Written {
 pub(crate) struct Replicas {
     /// Members of each group; 3 if nothing is said.
     pub(crate) replicas: Option<usize>,
+    /// Lanes of each node; 1 if nothing is said.
+    pub(crate) lanes: Option<u16>,
+    /// The records of each node.
+    pub(crate) stores: RefCell<BTreeMap<u16, Arc<Store<Meta>>>>,
     /// How long a transaction may wait; 2 s if nothing is said.
     pub(crate) op_timeout: Option<Duration>,
     pub(crate) written: BTreeMap<Timestamp, Written>,
@@ -46,13 +56,23 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 impl Subject for Replicas {
     type Machine = Node;
 
+    fn lanes(&self) -> u16 {
+        self.lanes.unwrap_or(1)
+    }
+
     fn start(&self, process: Process) -> Node {
         let Process { node, incarnation, lane, seed, .. } = process;
-        let mut config = Config::new(node, incarnation, lane, seed);
+        let mut config = Config::new(node, incarnation, lane, seed + u64::from(lane.0));
+        config.lanes = self.lanes();
+        let mut stores = self.stores.borrow_mut();
+        if lane == LaneId(0) {
+            stores.insert(node.0, Store::new(config.lanes));
+        }
+        let table = stores[&node.0].shared_table(lane.0);
         config.message_loss_timeout = MLT;
         config.replicas = self.replicas.unwrap_or(config.replicas);
         config.op_timeout = self.op_timeout.unwrap_or(config.op_timeout);
-        Zeus::new(config, MapTable::default())
+        Zeus::new(config, table)
     }
 
     fn epoch(machine: &Node, _told: Epoch) -> Epoch {
@@ -111,7 +131,7 @@ impl Subject for Replicas {
     }
 }
 
-/// A cluster of replicas with one lane.
+/// A cluster of replicas.
 pub(crate) struct Cluster(quorate_harness::Cluster<Replicas>);
 
 impl Deref for Cluster {
@@ -191,10 +211,40 @@ impl Cluster {
 
     /// A record of a node: its words and its value.
     pub(crate) fn record(&self, node: u16, key: &str) -> Option<(Meta, Option<String>)> {
-        let table = self.hosts[&node].machine().table();
-        let mut entries = table.entries();
-        let found = entries.find(|(name, ..)| *name == key.as_bytes());
-        found.map(|(_, meta, _, content)| (meta, content.map(|content| text(content.bytes))))
+        let stores = self.subject.stores.borrow();
+        let mut bytes = Vec::new();
+        let (store, hash) = (&stores[&node], hash_key(key.as_bytes()));
+        let snapshot = store.read(key.as_bytes(), hash, &store.pin(), &mut bytes)?;
+        Some((snapshot.meta, snapshot.value.map(|_| text(&bytes))))
+    }
+
+    /// The machine of a key's lane.
+    pub(crate) fn machine_of(&self, node: u16, key: &str) -> &Node {
+        let lane = lane_of_key(key.as_bytes(), self.subject.lanes());
+        &self.hosts[&node].machines[usize::from(lane.0)]
+    }
+
+    /// Asks a lane of a node.
+    pub(crate) fn submit_on(&mut self, node: u16, lane: u16, origin: u64, txn: Txn) -> u64 {
+        self.advance(Duration::from_nanos(1));
+        let tag = self.tag();
+        self.act_on(node, lane, |machine, now, out| machine.submit(now, tag, origin, txn, out));
+        tag.0
+    }
+
+    /// Whether every lane of a node has copied what it holds.
+    pub(crate) fn is_caught_up(&self, node: u16) -> bool {
+        self.hosts[&node].machines.iter().all(Node::is_caught_up)
+    }
+
+    /// Whether every lane of a node acts in an epoch.
+    pub(crate) fn is_in_epoch(&self, node: u16, epoch: Epoch) -> bool {
+        self.hosts[&node].machines.iter().all(|machine| machine.epoch() == epoch)
+    }
+
+    /// Transactions of a node that are not answered.
+    pub(crate) fn pending(&self, node: u16) -> usize {
+        self.hosts[&node].machines.iter().map(Node::pending).sum()
     }
 
     pub(crate) fn meta(&self, node: u16, key: &str) -> Meta {
@@ -217,7 +267,7 @@ impl Cluster {
     pub(crate) fn writers(&self, key: &str) -> Vec<u16> {
         let live = self.view.live().into_iter().map(|node| node.0);
         let writes = |node: &u16| {
-            let machine = self.hosts[node].machine();
+            let machine = self.machine_of(*node, key);
             self.hosts[node].up && machine.may_write(&self.meta(*node, key), key.as_bytes())
         };
         live.filter(writes).collect()
@@ -228,8 +278,9 @@ impl Cluster {
     #[track_caller]
     pub(crate) fn assert_quiet(&self, keys: impl IntoIterator<Item = String>) {
         for node in self.view.live() {
-            let machine = self.hosts[&node.0].machine();
-            assert!(machine.is_at_rest(), "something is under way at {node}");
+            for (lane, machine) in self.hosts[&node.0].machines.iter().enumerate() {
+                assert!(machine.is_at_rest(), "something is under way at lane {lane} of {node}");
+            }
         }
         for key in keys {
             let live = self.view.live().into_iter().map(|node| node.0);

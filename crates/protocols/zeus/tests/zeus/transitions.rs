@@ -170,6 +170,24 @@ fn the_owner_sends_the_value_to_a_node_that_has_no_copy() {
 }
 
 #[test]
+fn what_waits_for_a_key_that_is_given_away_asks_for_it_at_once() {
+    let mut cluster = pairs();
+    cluster.run(1, "write=d:1");
+    cluster.submit(4, "append=d:2");
+    cluster.submit(1, "append=d:3 append=y:3");
+    // The older one gets the key, and the younger one asks before the new owner is settled.
+    let about_d = |packet: &quorate_harness::Packet<Replicas>| match packet.message() {
+        Message::Req { key, .. } | Message::Inv { key, .. } => key == b"d",
+        _ => false,
+    };
+    cluster.deliver_some(about_d);
+    let asked: Vec<_> =
+        cluster.fresh_packets.iter().filter(|packet| packet.is(1, 0, "req")).collect();
+    let asked = asked.iter().filter(|packet| about_d(packet)).count();
+    assert_eq!(asked, 2, "to write it at first, and now again");
+}
+
+#[test]
 fn a_round_that_seems_stuck_is_driven_by_every_arbiter() {
     let mut cluster = written();
     cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));

@@ -1,0 +1,264 @@
+//! Transactions over several lanes of a node, step by step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quorate_harness::{Packet, Process, Subject};
+use quorate_machine::{Content, Event, Outcome, Record as _, Table, ValueKind};
+use quorate_storage::{SharedTable, Store};
+use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, lane_of_key};
+use quorate_wire::Writer;
+use quorate_zeus::{Config, DataState, Message, Meta, Zeus};
+
+use crate::support::{Cluster, Replicas};
+use crate::txn::{Txn, txn};
+
+const LANES: u16 = 2;
+
+/// Three nodes of two lanes.
+fn lanes() -> Cluster {
+    let op_timeout = Some(Duration::from_secs(60));
+    let replicas = Replicas { lanes: Some(LANES), op_timeout, ..Replicas::default() };
+    Cluster::of(replicas, 3, |_| 0, |node| u64::from(node) * 100)
+}
+
+/// A key of each lane.
+fn keys() -> [String; 2] {
+    [0, 1].map(|lane| {
+        let mut names = (0..).map(|number| format!("k{number}"));
+        let is_own = |name: &String| lane_of_key(name.as_bytes(), LANES) == LaneId(lane);
+        names.find(is_own).expect("keys are spread over lanes")
+    })
+}
+
+/// Whether a message is about moving a key.
+fn moves(packet: &Packet<Replicas>, key: &str) -> bool {
+    match packet.message() {
+        Message::Req { key: of, .. } | Message::Inv { key: of, .. } => of == key.as_bytes(),
+        Message::Ack { key: of, .. } | Message::Val { key: of, .. } => of == key.as_bytes(),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_transaction_over_two_lanes_is_one_message_to_each_follower() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    let tag = cluster.submit_on(1, 1, 7, txn(&format!("write={a}:1 write={b}:2")));
+    cluster.deliver_all();
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+    let sent = cluster.fresh_packets.iter().filter(|packet| packet.is(1, 0, "r-inv"));
+    let sent: Vec<(u16, LaneId)> = sent.map(|packet| (packet.to.0, packet.lane)).collect();
+    assert_eq!(sent, [(2, LaneId(0)), (3, LaneId(0))], "on the lane of its first key");
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn a_lane_lends_a_key_when_nothing_under_way_has_used_it() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:1"));
+    cluster.submit_on(1, 1, 1, txn(&format!("append={b}:2")));
+    let tag = cluster.submit_on(1, 0, 2, txn(&format!("write={a}:3 append={b}:3")));
+    cluster.deliver_all_mail();
+    let first = cluster.take(1, 0, "r-inv");
+    assert!(first.iter().all(|packet| packet.lane == LaneId(1)), "the second has not run");
+    assert_eq!(first.len(), 2);
+    cluster.pool.extend(first);
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [Some("12")]);
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn what_a_lane_has_borrowed_goes_back_to_who_is_older() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    cluster.run(2, &format!("write={a}:0"));
+    cluster.run(1, &format!("write={b}:0"));
+    cluster.advance(Duration::from_millis(1));
+    let older = cluster.submit_on(3, 1, 1, txn(&format!("write={b}:o")));
+    cluster.advance(Duration::from_millis(1));
+    // It has borrowed one key and waits for the other, which is far away.
+    let younger = cluster.submit_on(1, 0, 2, txn(&format!("append={a}:y append={b}:y")));
+    cluster.deliver_all_mail();
+    cluster.deliver_some(|packet| !moves(packet, &a));
+    assert!(cluster.outcome(older).is_some(), "it has the key");
+    assert!(cluster.outcome(younger).is_none());
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(younger), [Some("0"), Some("o")]);
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn what_is_lent_by_a_default_owner_goes_back_with_the_next_view() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    let [first] = cluster.writers(&b)[..] else { panic!("a key has one default owner") };
+    cluster.crash(first);
+    cluster.set_role(first, Role::Down);
+    cluster.deliver_all();
+    let [second] = cluster.writers(&b)[..] else { panic!("it has another now") };
+    let third = 6 - first - second;
+    cluster.run(third, &format!("write={a}:0"));
+    // It has borrowed a key that was never written, and waits for the other.
+    let tag = cluster.submit_on(second, 0, 1, txn(&format!("append={a}:y append={b}:y")));
+    let span = Duration::from_millis(200);
+    let stays = |packet: &_| !moves(packet, &a) && !moves(packet, &b);
+    cluster.start(first, 1);
+    for role in [Role::Shadow, Role::Active] {
+        cluster.set_role(first, role);
+        cluster.run_some(span, stays);
+    }
+    assert_eq!(cluster.writers(&b), [first], "it is the default owner again");
+    let write = cluster.submit(first, &format!("write={b}:r"));
+    // The other key comes before anybody has heard of that.
+    cluster.run_some(span, |packet| moves(packet, &a));
+    cluster.run_for(span);
+    assert!(matches!(cluster.outcome(write), Some(Outcome::Done(_))));
+    assert_eq!(cluster.read_by(tag), [Some("0"), Some("r")]);
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn a_lane_acts_in_a_view_when_all_have_stopped() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    let roles = cluster.roles_with(3, Role::Down);
+    let view = cluster.decide(&roles);
+    cluster.step_on(1, 0, Event::View(&view));
+    cluster.deliver_all_mail();
+    let epochs =
+        |cluster: &Cluster| cluster.hosts[&1].machines.iter().map(Zeus::epoch).collect::<Vec<_>>();
+    assert_eq!(epochs(&cluster), [Epoch(1), Epoch(1)], "the other lane has not heard of it");
+    let tag = cluster.submit_on(1, 0, 7, txn(&format!("write={a}:1")));
+    cluster.step_on(1, 1, Event::View(&view));
+    cluster.deliver_all_mail();
+    assert_eq!(epochs(&cluster), [view.epoch, view.epoch]);
+    cluster.install_on(2, &view);
+    cluster.deliver_all();
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+}
+
+// --- another lane changes records between two looks of a reader ------------------------------------
+
+/// Once armed, has both keys overwritten by another lane just before the second is looked at.
+struct Overtaken {
+    table: SharedTable<Meta>,
+    is_armed: Arc<AtomicBool>,
+}
+
+impl Table for Overtaken {
+    type Meta = Meta;
+    type Handle = <SharedTable<Meta> as Table>::Handle;
+    type Record<'a> = <SharedTable<Meta> as Table>::Record<'a>;
+
+    fn find(&self, key: &[u8]) -> Option<Self::Handle> {
+        self.table.find(key)
+    }
+
+    fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle {
+        self.table.find_or_insert(key)
+    }
+
+    fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_> {
+        self.table.lock(handle)
+    }
+
+    fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
+        let [a, b] = keys();
+        if key == b.as_bytes() && self.is_armed.swap(false, Ordering::Relaxed) {
+            for key in [a, b] {
+                let mut record = self.table.lock_key(key.as_bytes(), 3);
+                let version = Timestamp::new(u64::MAX / 2, WriterId(1));
+                let meta = Meta { version, data: DataState::Valid, ..record.meta() };
+                record.set_content(Content {
+                    bytes: b"new",
+                    kind: ValueKind::String,
+                    expire_at: None,
+                });
+                record.set_meta(meta);
+            }
+        }
+        self.table.lock_existing(key)
+    }
+
+    fn remove(&mut self, handle: Self::Handle) {
+        self.table.remove(handle);
+    }
+
+    fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64 {
+        self.table.scan(cursor, limit, visit)
+    }
+
+    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.table.scan_keys(cursor, limit, visit)
+    }
+
+    fn scan_places(
+        &self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(u64, Self::Handle),
+    ) -> u64 {
+        self.table.scan_places(from, limit, visit)
+    }
+
+    fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    fn reset(&mut self) {
+        self.table.reset();
+    }
+}
+
+/// One node over such a table.
+struct Lone {
+    store: Arc<Store<Meta>>,
+    is_armed: Arc<AtomicBool>,
+}
+
+impl Subject for Lone {
+    type Machine = Zeus<Overtaken, Txn>;
+
+    fn lanes(&self) -> u16 {
+        LANES
+    }
+
+    fn start(&self, process: Process) -> Self::Machine {
+        let Process { node, incarnation, lane, seed, .. } = process;
+        let config = Config { lanes: LANES, ..Config::new(node, incarnation, lane, seed) };
+        let is_armed = Arc::clone(&self.is_armed);
+        Zeus::new(config, Overtaken { table: self.store.shared_table(lane.0), is_armed })
+    }
+
+    fn encode(message: &Message<'_>, bytes: &mut Vec<u8>) {
+        message.encode(&mut Writer(bytes));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+}
+
+#[test]
+fn what_a_reader_of_two_lanes_has_seen_was_there_at_one_moment() {
+    let is_armed = Arc::<AtomicBool>::default();
+    let lone = Lone { store: Store::new(LANES), is_armed: Arc::clone(&is_armed) };
+    let mut cluster = quorate_harness::Cluster::founded(lone, 1, u64::from);
+    cluster.deliver_all();
+    let [a, b] = keys();
+    let mut submit = |text: String| {
+        cluster.advance(Duration::from_nanos(1));
+        let (tag, command) = (cluster.tag(), txn(&text));
+        cluster.act_on(1, 0, |machine, now, out| machine.submit(now, tag, 1, command, out));
+        cluster.deliver_all();
+        match cluster.outcome(tag.0) {
+            Some(Outcome::Done(reply)) => {
+                reply.iter().map(|seen| seen.value.clone().unwrap_or_default()).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    submit(format!("write={a}:old write={b}:old"));
+    is_armed.store(true, Ordering::Relaxed);
+    assert_eq!(submit(format!("read={a} read={b}")), ["new", "new"]);
+    assert!(cluster.probes.contains_key("zeus: a reader is overtaken by a commit"));
+}
