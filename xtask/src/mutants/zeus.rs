@@ -149,6 +149,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant("zeus_given_unnoticed", "what waits for a key that was given away asks for it", false),
+    mutant(
+        "zeus_reader_waits_on",
+        "a reader of a key that is written again and again gets a turn",
+        false,
+    ),
     mutant("zeus_lanes_begin_apart", "all lanes of a node act in one epoch", true),
     mutant(
         "zeus_loan_outlives_epoch",

@@ -113,6 +113,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a node comes back to a shard that it has left",
         "zeus: a reader becomes an owner",
         "zeus: a reader finds an expired value",
+        "zeus: a reader has waited for too long",
         "zeus: a reader is overtaken by a commit",
         "zeus: a reader waits for a commit",
         "zeus: a replica has joined",
@@ -138,6 +139,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: all nodes have recovered",
         "zeus: ownership acquired",
         "zeus: the owner defers its answer",
+        "zeus: the owner reads what is not committed",
         "zeus: what is left of a shard is dropped",
     ];
 }
@@ -161,7 +163,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
 
     fn next_deadline(&self) -> Instant {
         let wake_at = if self.lanes.is_stopped() { Instant::NEVER } else { self.wake_at };
-        wake_at.min(self.op_timeouts.next_deadline())
+        let timeouts = self.op_timeouts.next_deadline().min(self.reader_timeouts.next_deadline());
+        wake_at.min(timeouts)
     }
 
     fn check_invariants(&self) {
@@ -264,6 +267,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         (self.recovery, self.joining) = (None, None);
         self.sweep = Default::default();
         self.op_timeouts.clear();
+        self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;
     }
 }

@@ -93,6 +93,7 @@ pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
     /// Requests whose turn has come in this step.
     pub(crate) next: BTreeMap<Key, Requester>,
     pub(crate) op_timeouts: Timeouts<u64>,
+    pub(crate) reader_timeouts: Timeouts<u64>,
     /// When the first thing is due that may have to be sent again.
     pub(crate) wake_at: Instant,
     pub(crate) counters: Counters,
@@ -137,6 +138,7 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
             op_timeouts: Timeouts::default(),
+            reader_timeouts: Timeouts::default(),
             wake_at: Instant::NEVER,
             counters: Counters::default(),
         }

@@ -225,6 +225,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let task = Task::Run { client, origin, command };
         let id = self.transactions.add(Op { task, keys, need, stamp });
         self.op_timeouts.push(now.monotonic + self.config.op_timeout, id);
+        if need == Need::Copy {
+            self.reader_timeouts.push(now.monotonic + self.config.message_loss_timeout, id);
+        }
         let line = self.transactions.lines.entry(origin).or_default();
         line.push_back(id);
         if line.len() == 1 {
@@ -286,6 +289,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     }
                     let mut unreadable = known().filter(|(key, meta)| !rights.may_read(meta, key));
                     if let Some((key, _)) = unreadable.next() {
+                        // The owner need not wait until nothing is under way with a key: its answer
+                        // waits for what it has read.
+                        if keys.iter().all(|key| self.may_own(key, stamp)) {
+                            effects.probe("zeus: the owner reads what is not committed");
+                            self.need_ownership(id);
+                            continue;
+                        }
                         if !self.is_own(key) {
                             self.ask(key, Need::Copy, stamp, effects);
                         }
@@ -599,8 +609,18 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Refuses what has waited for too long: it has not run.
+    /// Refuses what has waited for too long: it has not run. Readers that have waited for a while become
+    /// owners: where a key is written again and again, a replica may never have a version that is known
+    /// to be committed.
     pub(crate) fn time_out(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some((_, id)) = self.reader_timeouts.pop_due(now) {
+            let op = self.transactions.ops.get_mut(&id).filter(|op| op.need == Need::Copy);
+            if let Some(op) = op.filter(|_| !mutant!("zeus_reader_waits_on")) {
+                effects.probe("zeus: a reader has waited for too long");
+                op.need = Need::Owner;
+                self.changed.extend(op.keys.iter().next().cloned());
+            }
+        }
         while let Some((_, id)) = self.op_timeouts.pop_due(now) {
             if self.transactions.ops.contains_key(&id) {
                 effects.probe("zeus: a transaction has waited for too long");

@@ -478,3 +478,31 @@ fn a_node_that_is_not_active_refuses_what_has_not_run_and_knows_nothing_of_what_
     let late = cluster.submit(1, "read=y");
     assert_eq!(cluster.outcome(late), Some(&Outcome::Refused(Refusal::NotServing)));
 }
+
+#[test]
+fn the_owner_reads_what_is_not_committed_and_answers_when_it_is() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    let reader = cluster.submit(1, "read=y");
+    let first: Vec<_> = cluster.take(1, 0, "r-inv");
+    cluster.submit(1, "append=y:3");
+    cluster.take(1, 0, "r-inv");
+    assert!(cluster.outcome(reader).is_none());
+    first.iter().for_each(|packet| cluster.inject(packet));
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(reader), [Some("12")], "what comes after it need not be committed");
+}
+
+#[test]
+fn a_reader_of_a_key_that_is_written_again_and_again_becomes_an_owner() {
+    let mut cluster = written();
+    cluster.submit(1, "append=y:2");
+    cluster.deliver(1, 2, "r-inv");
+    let reader = cluster.submit(2, "read=y");
+    cluster.tick(MLT);
+    cluster.tick(MLT);
+    assert!(cluster.outcome(reader).is_none());
+    assert!(sent(&mut cluster).contains(&"2->1 inv".to_owned()), "it drives a round of its own");
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.read_by(reader), [Some("12")]);
+}
