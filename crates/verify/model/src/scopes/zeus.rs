@@ -137,7 +137,7 @@ fn long_fork(name: &'static str) -> Scope<Owners> {
 fn deadlock(name: &'static str) -> Scope<Owners> {
     let txns: [(u16, &[Step]); 2] =
         [(1, &[Append("y", "a"), Append("k", "a")]), (2, &[Append("k", "b"), Append("y", "b")])];
-    let mut scope = cluster(name, 3, 3, &txns);
+    let mut scope = cluster(name, 2, 2, &txns);
     scope.rests = true;
     scope
 }
@@ -252,9 +252,9 @@ pub(super) fn entries() -> Vec<Entry> {
             run: |name, limits| explore(&long_fork(name), limits),
         },
         Entry {
-            name: "zeus-night-deadlock",
-            size: Size::Night,
-            states: Some(1_171_040),
+            name: "zeus-deadlock",
+            size: Size::Small,
+            states: Some(18_620),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&deadlock(name), limits),
         },
