@@ -76,6 +76,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_call_combined",
+        home: "meerkat",
+        guard: "a call has its attempt to itself",
+        checks: &[CALLS_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_combines_without_end",
+        home: "meerkat",
+        guard: "so many transactions at most share an attempt",
+        checks: &[Tests("meerkat", "transactions_that_share_an_attempt_are_bounded")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_combined_forgotten",
         home: "meerkat",
         guard: "whoever shared an attempt that failed is tried again",

@@ -71,7 +71,8 @@ where
             }
             let is_next = self.before_in_line(other).is_none_or(|slot| self.has_run(slot))
                 || mutant!("meerkat_combined_out_of_line");
-            let has_room = combined.members.len() < most && self.work.bytes() < room;
+            let has_room = combined.members.len() < most && self.work.bytes() < room
+                || mutant!("meerkat_combines_without_end");
             if !(shares && is_near && is_next && has_room && self.may_combine(other)) {
                 combined.waiting.extend(follows.then_some(other));
                 continue;
@@ -167,7 +168,9 @@ where
 
     /// Whether an op is of a kind that shares attempts.
     fn may_combine(&self, slot: Slot) -> bool {
-        let of_kind = |op: &crate::attempt::Op<X, X::Reply>| op.call.is_none() && op.txn.updates();
+        let of_kind = |op: &crate::attempt::Op<X, X::Reply>| {
+            (op.call.is_none() || mutant!("meerkat_call_combined")) && op.txn.updates()
+        };
         self.config.guest.is_none()
             && self.ops.get(slot).is_some_and(of_kind)
             && !mutant!("meerkat_nothing_combined")

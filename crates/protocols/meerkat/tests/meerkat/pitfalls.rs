@@ -507,6 +507,18 @@ fn a_winner_leaves_the_others_their_turn() {
     cluster.assert_done(fifth);
 }
 
+/// However many wait for a key, an attempt has so many transactions at most.
+#[test]
+fn transactions_that_share_an_attempt_are_bounded() {
+    let mut cluster = Cluster::new(3);
+    let tags: Vec<u64> = (0..301).map(|_| cluster.submit(1, "append=k:a")).collect();
+    cluster.deliver_all();
+    tags.iter().for_each(|tag| cluster.assert_done(*tag));
+    let sent = cluster.fresh_packets.iter();
+    let attempts = sent.filter(|packet| packet.is(1, 2, "validate")).count();
+    assert_eq!(attempts, 3, "the first, 256, and 44");
+}
+
 /// A replica that votes and never acknowledges makes its coordinators keep what they have decided:
 /// so much, and no more.
 #[test]
