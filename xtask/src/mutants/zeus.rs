@@ -182,6 +182,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", true),
+    mutant("zeus_takes_again", "an owner does not take again what it has taken", false),
     move_mutant("zeus_group_of_voters", "a group is of nodes that have what it holds", false),
     move_mutant("zeus_leaver_reads", "a node that is about to leave a group reads no more", false),
     move_mutant(

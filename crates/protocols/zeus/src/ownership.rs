@@ -166,11 +166,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let Agreement { key, round, requester, previous, version, copy } = agreement;
-        let meta = self.meta(key);
-        if round <= meta.round && meta.state == OwnerState::Valid {
+        let settled = self.settled(key);
+        let is_given = mutant!("zeus_takes_again") && self.rounds.contains_key(key);
+        if round <= settled.round && !is_given {
             // It has taken the key, and the arbiter has not heard of it.
-            if round == meta.round && meta.owner == self.layout.number && from != self.layout.node {
-                effects.send(from, &Message::Val { key, round, owner: meta.owner });
+            let is_own = round == settled.round && settled.owner == self.layout.number;
+            if is_own && from != self.layout.node {
+                effects.send(from, &Message::Val { key, round, owner: settled.owner });
             }
             return effects.ignored("zeus: ACK of a settled round");
         }

@@ -159,6 +159,29 @@ fn a_replay_waits_for_what_it_depends_on_and_is_read_when_all_have_recovered() {
     }
 }
 
+/// Node 1 has got `d` from node 3, which has not heard that it has, and is asked to give it away. Node 3 agrees again to
+/// the round in which it has come, and is the only one that is left of the group.
+#[test]
+fn an_owner_does_not_take_again_what_it_has_taken() {
+    let mut cluster = pairs();
+    cluster.run(3, "write=d:1");
+    cluster.submit(1, "append=d:2");
+    cluster.deliver_some(|packet| !packet.is(1, 3, "val") && !packet.is(1, 3, "r-inv"));
+    assert_eq!(cluster.writers("d"), [1]);
+    cluster.pool.clear();
+    cluster.submit(4, "append=d:3");
+    cluster.deliver(4, 2, "req");
+    cluster.deliver(2, 1, "inv");
+    cluster.pool.clear();
+    cluster.expel(&[2]);
+    cluster.take(1, 3, "inv");
+    cluster.deliver(3, 1, "ack");
+    cluster.deliver_some(|packet| packet.is(1, 3, "req") || packet.is(3, 1, "ack"));
+    cluster.run_for(MLT * 10);
+    cluster.assert_quiet(["d".to_owned()]);
+    assert_eq!(cluster.run(3, "read=d"), [Some("123".to_owned())]);
+}
+
 /// A driver that is behind is told what has become of its round.
 #[test]
 fn a_round_that_is_settled_elsewhere_is_settled_here() {
