@@ -190,6 +190,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a round begins from the last owner, also if that one is heard of after the round",
         true,
     ),
+    move_mutant(
+        "zeus_copy_without_commits",
+        "what is readable at the donor is readable in the copy",
+        false,
+    ),
     move_mutant("zeus_view_forgets_copies", "a new view costs nothing that was copied", false),
     move_mutant(
         "zeus_leftovers_kept",

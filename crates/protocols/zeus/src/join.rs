@@ -248,7 +248,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             }
         } else {
             joining.awaited.remove(entry.key);
-            if entry.version > meta.version {
+            // What is readable at the donor is committed.
+            let is_unknown =
+                meta.data == DataState::Invalid && !mutant!("zeus_copy_without_commits");
+            if entry.version > meta.version || entry.version == meta.version && is_unknown {
                 let mut record = self.table.lock_key(entry.key, 0);
                 match entry.content {
                     Some(content) => record.set_content(Value::of(content).content()),

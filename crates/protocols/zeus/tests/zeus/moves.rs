@@ -73,6 +73,26 @@ fn what_a_member_held_that_was_removed_is_copied_before_anybody_relies_on_the_co
     assert_eq!(cluster.writers("d"), [1]);
 }
 
+/// Node 1 has agreed to give `d` away, and so reads it no more, when it gets into its group.
+#[test]
+fn a_former_owner_reads_again_as_a_member_of_the_group() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=d:1");
+    cluster.run(1, "append=d:2");
+    let moved = cluster.submit(4, "read=d write=b:1");
+    cluster.deliver_some(|packet| !packet.is(0, 1, "val"));
+    cluster.read_by(moved);
+    cluster.pool.clear();
+    cluster.crash(3);
+    cluster.remove(3);
+    cluster.run_for(MLT * 5);
+    assert!(cluster.machine(1).is_caught_up());
+    cluster.place();
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.run(1, "read=d"), [Some("12".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
 #[test]
 fn a_copy_goes_on_with_another_donor() {
     let mut cluster = four(3, 0);
