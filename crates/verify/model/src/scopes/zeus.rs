@@ -160,7 +160,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-race",
             size: Size::Small,
-            states: Some(205_124),
+            states: Some(125_974),
             reaches: &["zeus: a round is superseded", "zeus: a request lost to another"],
             run: |name, limits| explore(&race(name), limits),
         },
@@ -223,7 +223,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-handover-reads",
             size: Size::Small,
-            states: Some(207_757),
+            states: Some(124_895),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&handover_reads(name), limits),
         },
@@ -254,14 +254,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deadlock",
             size: Size::Small,
-            states: Some(18_620),
+            states: Some(17_828),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&deadlock(name), limits),
         },
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(91_176),
+            states: Some(86_490),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },
