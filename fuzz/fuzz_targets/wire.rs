@@ -47,7 +47,7 @@ fn view(input: &[u8]) -> Result<quorate_types::View, Malformed> {
 }
 
 fn op(input: &[u8]) -> Result<Op, Malformed> {
-    Op::decode(input).ok_or(Malformed("no op"))
+    Op::decode_any(input).ok_or(Malformed("no op"))
 }
 
 fn reply(input: &[u8]) -> Result<Reply<'static>, Malformed> {

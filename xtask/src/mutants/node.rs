@@ -167,4 +167,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("node", "records_are_freed")],
         in_gate: false,
     },
+    Mutant {
+        name: "node_line_of_first_key",
+        home: "node",
+        guard: "what follows a forwarded transaction of an origin waits for it, whatever its keys",
+        checks: &[Tests("node", "what_a_client_asks_for_takes_effect_in_order")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_listing_of_spread_keys_asks_one",
+        home: "node",
+        guard: "every member is asked which keys there are, where each has some",
+        checks: &[Tests("node", "a_listing_names_every_key_wherever_it_is")],
+        in_gate: false,
+    },
 ];

@@ -201,4 +201,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a node that comes back to a shard has nothing of before",
         false,
     ),
+    mutant(
+        "zeus_orphans_are_due",
+        "nothing is due of what a coordinator that is gone has left, and others replay",
+        false,
+    ),
+    mutant(
+        "zeus_copy_forgets_its_question",
+        "the answer to a question counts, although it was put again",
+        false,
+    ),
+    Mutant {
+        name: "zeus_expired_version_shown",
+        home: "zeus",
+        guard: "who reads what has expired is shown the version of its deletion",
+        checks: &[Tests("zeus", "an_expired_value_is_absent")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_read_overtakes_its_origin",
+        home: "zeus",
+        guard: "a read runs where what its client has asked for before waits",
+        checks: &[Tests("node", "what_a_client_asks_for_takes_effect_in_order")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_reads_move_keys",
+        home: "zeus",
+        guard: "a read of what has no copy here runs where one is",
+        checks: &[Tests("node", "a_read_moves_no_key")],
+        in_gate: false,
+    },
 ];

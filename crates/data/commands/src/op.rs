@@ -150,23 +150,27 @@ impl Op {
             _ => return Err(Malformed("unknown kind of operation")),
         };
         reader.end()?;
-        op.check_one_key()?;
-        Ok(op)
+        match op.first_key() {
+            Some(_) => Ok(op),
+            None => Err(Malformed("an operation without a key")),
+        }
     }
 
-    /// Only what has one key is forwarded. A call that names several answers an error, or takes them
-    /// for one.
-    fn check_one_key(&self) -> Result<(), Malformed> {
-        let Some(first) = self.first_key() else {
-            return Err(Malformed("an operation without a key"));
-        };
-        let is_one = match self {
+    /// Reads what [`Command::encode`] wrote of an operation on any number of keys, one at least;
+    /// `None` if the bytes are damaged. [`Command::decode`] reads what has one key.
+    pub fn decode_any(bytes: &[u8]) -> Option<Self> {
+        Self::read(Reader(bytes)).ok()
+    }
+
+    /// Whether it may be given to an engine of single keys. A call that names several answers an
+    /// error there, or takes them for one.
+    fn has_one_key(&self) -> bool {
+        match self {
             Self::Call(_) => true,
-            Self::Block(block) => block.keys().all(|key| key == first),
+            Self::Block(block) => block.keys().all(|key| Some(key) == self.first_key()),
             Self::Versions(keys) => keys.len() == 1,
-            Self::Noted { .. } => true,
-        };
-        if is_one { Ok(()) } else { Err(Malformed("an operation on several keys")) }
+            Self::Noted { op, .. } => op.has_one_key(),
+        }
     }
 }
 
@@ -283,7 +287,7 @@ impl Command for Op {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        Self::read(Reader(bytes)).ok()
+        Self::decode_any(bytes).filter(Self::has_one_key)
     }
 
     fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {

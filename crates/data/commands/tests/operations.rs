@@ -232,6 +232,12 @@ fn what_nobody_can_decode_is_nothing() {
     assert_eq!(Op::decode(&encode(&block(&["PING"], vec![]))), None);
     let two = Op::Versions([b"j"[..].into(), b"k"[..].into()].into());
     assert_eq!(Op::decode(&encode(&two)), None);
+    // An engine of transactions is given what has several keys, but nothing without any.
+    let several = [two, block(&["SET j v", "SET k v"], vec![]), op("GET k")];
+    for op in several {
+        assert_eq!(Op::decode_any(&encode(&op)), Some(op));
+    }
+    assert_eq!(Op::decode_any(&encode(&op("PING"))), None);
     // A borrowed call encodes as its owned form.
     let call = call("SET k v");
     let mut bytes = Vec::new();

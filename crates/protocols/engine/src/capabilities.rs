@@ -14,6 +14,12 @@ pub struct Capabilities {
     pub places: bool,
     /// The keyspace may be cut into partitions with replicas of their own.
     pub partitions: bool,
+    /// Each key is at some of the members, which follow from the view: a node has copies of any keys,
+    /// of all, or of none ([`crate::Engine::holds`]). Otherwise all replicas of a partition have the
+    /// same keys.
+    pub spreads: bool,
+    /// Its nodes have one lane each.
+    pub one_lane: bool,
     /// Collections are changed in place once they are large, and may be longer than a value: their
     /// changes travel alone. Otherwise each is replaced whole.
     pub large_collections: bool,
@@ -32,6 +38,8 @@ impl Capabilities {
         calls: None,
         places: false,
         partitions: false,
+        spreads: false,
+        one_lane: false,
         large_collections: false,
         replicated: true,
         recovers: true,

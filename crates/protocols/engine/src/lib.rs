@@ -135,13 +135,14 @@ pub trait Engine:
 
     /// Where a command of this node's clients should run, with [`Capabilities::places`]. The node
     /// forwards it there, at most once, and keeps the later commands of its origin on its key back
-    /// until it is answered. So an engine sends a command away only if it has nothing under way for
-    /// the key.
-    fn place<C>(&mut self, now: Now, command: &C) -> Place
+    /// until it is answered; all later ones of its origin with [`Capabilities::transactions`]. So an
+    /// engine sends a command away only if it has nothing under way that its origin has asked for
+    /// with a key of the command.
+    fn place<C>(&mut self, now: Now, origin: u64, command: &C) -> Place
     where
         C: Command<Owned = Self::Command, Reply = Reply<Self>>,
     {
-        let _ = (now, command);
+        let _ = (now, origin, command);
         Place::Here
     }
 
@@ -185,6 +186,33 @@ pub trait Engine:
     /// machine, and its absence, too.
     fn reads_locally(&self) -> bool {
         false
+    }
+
+    // --- copies: with Capabilities::spreads ------------------------------------------------------
+
+    /// Whether this node has a copy of the key, or would have if the key were there, and hears of
+    /// each of its changes.
+    fn holds(&self, key: &[u8]) -> bool {
+        let _ = key;
+        true
+    }
+
+    /// Whether that is so for every key.
+    fn holds_all(&self) -> bool {
+        true
+    }
+
+    /// Whether this node tells of the key when all active members say which keys there are. In each
+    /// view one of them does, which has all of the key that was acknowledged.
+    fn lists(&self, key: &[u8]) -> bool {
+        let _ = key;
+        true
+    }
+
+    /// How many live members besides this node have a copy of a key that this node changes: of the
+    /// key with the fewest.
+    fn other_copies(&self) -> usize {
+        0
     }
 
     // --- turns and lives -----------------------------------------------------------------------

@@ -133,7 +133,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     }
 
     #[inline]
-    fn place<C>(&mut self, now: Now, command: &C) -> Place
+    fn place<C>(&mut self, now: Now, _: u64, command: &C) -> Place
     where
         C: Command<Owned = O, Reply = O::Reply>,
     {

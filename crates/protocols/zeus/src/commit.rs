@@ -149,7 +149,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         now: Now,
         committing: &Committing<'_>,
-        answer: Answer<X::Reply>,
+        answer: Option<Answer<X::Reply>>,
         effects: &mut impl Effects<Self>,
     ) {
         let Committing { version, read, items } = committing;
@@ -172,7 +172,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             followers,
             applied: NodeSet::EMPTY,
             again_at,
-            answers: [answer].into(),
+            answers: answer.into_iter().collect(),
         });
         self.send_slot(slot, followers, effects);
         self.advance(effects);

@@ -4,9 +4,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_engine::{Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Place};
-use quorate_machine::{Command, Effects, Table};
+use quorate_machine::{Command, Effects, Table, mutant};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
-use quorate_types::{EngineId, Incarnation, Now, Tag};
+use quorate_types::{EngineId, Incarnation, NodeSet, Now, Tag, limits};
 use quorate_wire::{Malformed, Writer};
 
 use crate::Request;
@@ -15,27 +15,22 @@ use crate::meta::Meta;
 use crate::state::{Config, Zeus};
 
 /// The number in the header of its messages.
-pub const ID: EngineId = EngineId(8);
+pub const ID: EngineId = EngineId(10);
 
 /// What a user of a keyspace may choose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Members of the group of each key.
+    /// Members of the group of each key; 0 for as many as survive the loss of any minority of the
+    /// voters, and 3 at least.
     pub replicas: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { replicas: 3 }
-    }
 }
 
 impl quorate_engine::Options for Options {
     const SPECS: &'static [OptionSpec] = &[OptionSpec {
         name: "replicas",
-        kind: OptionKind::Number { min: 1, max: 9 },
-        doc: "How many nodes keep a copy of each key. Fewer than a majority of the nodes cost less \
-              and lose what they kept if all of them fail at once.",
+        kind: OptionKind::Number { min: 0, max: limits::MEMBERS_MAX as u64 },
+        doc: "How many nodes keep a copy of each key; 0 for 3, or for more where a minority of the \
+              nodes is 3 or more. Fewer cost less, and lose what they keep if all of them fail.",
     }];
 
     fn set(&mut self, name: &str, value: OptionValue<'_>) {
@@ -76,8 +71,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
     const NAME: &'static str = "zeus";
     const SUMMARY: &'static str = "transactions over any keys, each on the node that owns its data, \
                                    which moves to where it is used";
-    const CAPABILITIES: Capabilities =
-        Capabilities { transactions: true, places: true, ..Capabilities::REPLICATED };
+    const CAPABILITIES: Capabilities = Capabilities {
+        transactions: true,
+        places: true,
+        spreads: true,
+        one_lane: true,
+        ..Capabilities::REPLICATED
+    };
 
     type Command = X;
     type Options = Options;
@@ -107,24 +107,38 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
         Self::submit(self, now, tag, origin, command, effects);
     }
 
-    /// A read of what has no copy here runs at a member of the group; everything else brings its keys
-    /// here.
-    fn place<C>(&mut self, _: Now, command: &C) -> Place
+    /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
+    /// keys, it runs at one that has copies of most of them, and brings the others there. Everything
+    /// else brings its keys here.
+    fn place<C>(&mut self, _: Now, origin: u64, command: &C) -> Place
     where
         C: Command<Owned = X, Reply = X::Reply>,
     {
+        // What this origin has asked for before waits here for its keys, and comes first.
+        if command.updates() || self.transactions.has_line(origin) {
+            return Place::Here;
+        }
         let rights = self.rights();
-        let mut group = self.layout.active;
-        let mut has_copies = true;
+        let (mut keys, mut copies_here) = (0, 0);
+        let mut groups = Vec::new();
         command.visit_keys(&mut |key| {
             let meta = self.meta(key);
-            has_copies &= rights.has_copy(&meta, key);
-            group = group.intersection(self.layout.readers(key));
+            keys += 1;
+            copies_here += usize::from(rights.has_copy(&meta, key));
+            groups.push(self.layout.readers(key));
         });
-        match group.first() {
-            Some(node) if !command.updates() && !has_copies => Place::At(node),
-            _ => Place::Here,
+        if copies_here == keys {
+            return Place::Here;
         }
+        let others = self.layout.active.without(self.layout.node);
+        let copies = |node| groups.iter().filter(|group| group.contains(node)).count();
+        let most = others.into_iter().map(copies).max().unwrap_or(0);
+        if most <= copies_here || mutant!("zeus_reads_move_keys") {
+            return Place::Here;
+        }
+        let best: NodeSet = others.into_iter().filter(|node| copies(*node) == most).collect();
+        let chosen = self.rng.below(best.len() as u64) as usize;
+        best.nth(chosen).map_or(Place::Here, Place::At)
     }
 
     #[inline]
@@ -139,6 +153,28 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
 
     fn is_leased(&self) -> bool {
         true
+    }
+
+    /// A copy that is Valid is as new as any answer: all live members of the group have applied what
+    /// was acknowledged.
+    fn reads_locally(&self) -> bool {
+        true
+    }
+
+    fn holds(&self, key: &[u8]) -> bool {
+        self.layout.is_active() && self.layout.reads(key)
+    }
+
+    fn holds_all(&self) -> bool {
+        self.layout.reads_all()
+    }
+
+    fn lists(&self, key: &[u8]) -> bool {
+        self.layout.default_owner(key) == Some(self.layout.node)
+    }
+
+    fn other_copies(&self) -> usize {
+        self.layout.fewest_others()
     }
 
     fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}

@@ -15,7 +15,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Record as _, Scan, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, Record as _, Scan, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, lane_of_key, limits};
 
@@ -28,6 +28,8 @@ use crate::state::{Key, Zeus};
 
 /// Records that a donor looks at for one answer, and a walk at once.
 pub(crate) const RECORDS: usize = 512;
+/// How often the wait for an answer doubles at most.
+const DOUBLINGS_MAX: u32 = 5;
 /// Keys that are asked for by name at once.
 const NAMED: usize = 64;
 
@@ -37,9 +39,10 @@ pub(crate) struct Joining {
     /// Shards that are not copied.
     lacking: Shards,
     question: Option<Question>,
-    /// The number of the question, in this life.
+    /// The number of the question, in this life. It is the same when the question is put again: on a
+    /// slow link the answer to the first time is the first to come.
     request: u64,
-    again_at: Instant,
+    backoff: Backoff,
     /// Keys whose values come with transactions that are under way, and the versions of these.
     pub(crate) awaited: BTreeMap<Key, Timestamp>,
 }
@@ -105,7 +108,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 |shard: usize| stays.contains(shard) && layout.donor(shard) == Some(question.donor);
             question.shards.iter().all(|shard| lacking.contains(shard) && goes_on(shard))
         });
-        let mut joining = Joining { lacking, question, request, again_at: Instant::NEVER, awaited };
+        let backoff = Backoff::default();
+        let mut joining = Joining { lacking, question, request, backoff, awaited };
         joining.awaited.retain(|key, _| stays.contains(shard_of(key)));
         self.joining = Some(joining);
         self.ask_donor(now, effects);
@@ -177,10 +181,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Asks the next donor, for the first time or again.
     fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let again_at = self.repeat_at(now);
         let layout = self.layout.clone();
         let Some(joining) = &mut self.joining else { return };
+        if mutant!("zeus_copy_forgets_its_question") {
+            joining.request += 1;
+        }
         if joining.question.is_none() {
+            joining.request += 1;
             let lacking = joining.lacking;
             let donor = lacking.iter().find_map(|shard| layout.donor(shard));
             joining.question = donor.map(|donor| {
@@ -189,16 +196,16 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 Question { donor, shards, cursor: 0 }
             });
         }
-        joining.request += 1;
-        joining.again_at = again_at;
+        joining.backoff.begin(now, self.config.message_loss_timeout);
         match &joining.question {
             Some(Question { donor, shards, cursor }) => {
                 let (request, cursor, shards) = (joining.request, *cursor, *shards);
                 effects.send(*donor, &Message::CopyRead { request, cursor, shards });
             }
-            None if joining.awaited.is_empty() => joining.again_at = Instant::NEVER,
+            None if joining.awaited.is_empty() => joining.backoff = Backoff::AT_REST,
             None => {}
         }
+        self.wake_at = self.wake_at.min(joining.backoff.deadline());
     }
 
     /// A donor's answer.
@@ -225,6 +232,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let Some(joining) = self.joining.as_mut().filter(|_| !is_named) else { return };
         let question = joining.question.as_mut().expect("it was asked");
         question.cursor = next;
+        joining.request += 1;
+        joining.backoff.ease();
         if next == 0 {
             let copied = question.shards;
             let lacking = joining.lacking;
@@ -275,10 +284,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let Some(joining) = &self.joining else { return };
-        if joining.again_at > now.monotonic {
+        let Some(joining) = &mut self.joining else { return };
+        if joining.backoff.deadline() > now.monotonic {
             return;
         }
+        joining.backoff.grow(DOUBLINGS_MAX);
         if joining.question.is_none() {
             let turn = joining.request as usize % joining.awaited.len().max(1);
             let keys = joining.awaited.keys().cycle().skip(turn);
@@ -293,7 +303,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     pub(crate) fn next_copy(&self) -> Instant {
-        self.joining.as_ref().map_or(Instant::NEVER, |joining| joining.again_at)
+        self.joining.as_ref().map_or(Instant::NEVER, |joining| joining.backoff.deadline())
     }
 
     // --- the donor -------------------------------------------------------------------------------

@@ -89,6 +89,12 @@ impl Shards {
     }
 }
 
+/// Members of a group, if nothing else is said: a minority of the voters is never all of them.
+fn usual_size(voters: usize) -> usize {
+    let minority = voters.saturating_sub(1) / 2;
+    (minority + 1).max(3)
+}
+
 impl Layout {
     pub(crate) fn new(view: &View, node: NodeId, life: Incarnation, replicas: usize) -> Self {
         let is_live = view.is_live(node, life);
@@ -100,10 +106,15 @@ impl Layout {
         };
         let to_place = view.to_place();
         let active = view.active();
+        let size = |nodes: NodeSet| match replicas {
+            0 => usual_size(nodes.len()),
+            replicas => replicas,
+        };
         let mut may_place = true;
         let mut shard = |shard| {
-            let group = placement::group(shard, placed, replicas);
-            let next: NodeSet = placement::group(shard, to_place, replicas).into_iter().collect();
+            let group = placement::group(shard, placed, size(placed));
+            let next: NodeSet =
+                placement::group(shard, to_place, size(to_place)).into_iter().collect();
             let directory: Vec<NodeId> =
                 group.iter().copied().filter(|node| active.contains(*node)).collect();
             let has_all: NodeSet = directory.iter().copied().collect();
@@ -203,6 +214,22 @@ impl Layout {
         self.shard(key).map(|shard| shard.readers).unwrap_or_default()
     }
 
+    /// Whether this node is one of them.
+    pub(crate) fn reads(&self, key: &[u8]) -> bool {
+        self.readers(key).contains(self.node)
+    }
+
+    /// Whether it is so for every key, as far as it knows where any is.
+    pub(crate) fn reads_all(&self) -> bool {
+        self.shards.iter().all(|shard| shard.readers.contains(self.node))
+    }
+
+    /// How many live members besides this node keep a key up to date: of the key with the fewest.
+    pub(crate) fn fewest_others(&self) -> usize {
+        let others = self.shards.iter().map(|shard| shard.keepers.without(self.node).len());
+        others.min().unwrap_or(0)
+    }
+
     /// The owner of a key whose owner is not a live member, or that never had one.
     pub(crate) fn default_owner(&self, key: &[u8]) -> Option<NodeId> {
         self.directory(key).next()
@@ -224,6 +251,26 @@ impl Layout {
         match self.node_of(owner) {
             Some(node) if !mutant!("zeus_owner_not_asked") => group.with(node),
             _ => group,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_harness::view_of;
+
+    use super::*;
+
+    #[test]
+    fn no_minority_of_the_voters_is_a_whole_group() {
+        let sizes = [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 3), (7, 4), (8, 4), (9, 5)];
+        for (voters, size) in sizes {
+            assert_eq!(usual_size(voters), size, "{voters} voters");
+            let view = view_of(voters as u16, Epoch(1));
+            let layout = Layout::new(&view, NodeId(1), Incarnation(1), 0);
+            assert!(layout.shards.iter().all(|shard| shard.keepers.len() == size.min(voters)));
+            assert_eq!(layout.reads_all(), voters <= size);
+            assert_eq!(layout.fewest_others(), size.min(voters) - 1);
         }
     }
 }

@@ -81,7 +81,7 @@ mod transactions;
 mod workspace;
 
 use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table};
-use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
 
 pub use quorate_machine::Request;
 
@@ -94,6 +94,9 @@ pub use meta::{DataState, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
 use ownership::Agreement;
+
+/// What may have to be sent again is looked at no more often than this.
+const TICK: Duration = Duration::from_micros(200);
 
 impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
     type Message<'a> = Message<'a>;
@@ -162,7 +165,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
     }
 
     fn next_deadline(&self) -> Instant {
-        let wake_at = if self.lanes.is_stopped() { Instant::NEVER } else { self.wake_at };
+        // What is due looks at all that is open, so deadlines that are close together are one.
+        let ticks = self.wake_at.0.div_ceil(TICK.as_nanos() as u64);
+        let wake_at = Instant(ticks.saturating_mul(TICK.as_nanos() as u64));
+        let wake_at = if self.lanes.is_stopped() { Instant::NEVER } else { wake_at };
         let timeouts = self.op_timeouts.next_deadline().min(self.reader_timeouts.next_deadline());
         wake_at.min(timeouts)
     }
@@ -241,7 +247,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_copy(now, effects);
         self.sweep(now, effects);
         let requests = self.acquisitions.values().map(|open| open.again_at);
-        let streams = self.streams.values().map(|stream| stream.next_deadline());
+        let is_live = |from: MemberNumber| self.layout.node_of(from).is_some();
+        let streams = self.streams.iter();
+        let streams = streams.map(|(from, stream)| stream.next_deadline(is_live(*from)));
         let rest = [
             self.next_round(),
             self.pipeline.next_deadline(),

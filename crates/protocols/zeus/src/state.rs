@@ -36,7 +36,8 @@ pub struct Config {
     pub lane: LaneId,
     /// Lanes of the node.
     pub lanes: u16,
-    /// Members of each group: the copies of a key besides that of an owner outside.
+    /// Members of each group: the copies of a key besides that of an owner outside. 0 for as many as
+    /// survive the loss of any minority of the voters, and 3 at least.
     pub replicas: usize,
     /// When a message counts as lost and is sent again.
     pub message_loss_timeout: Duration,
@@ -235,7 +236,7 @@ impl Rights {
     /// Whether this node has a copy that is kept up to date: as a member of the group, or as the owner
     /// until it gives the key away.
     pub(crate) fn has_copy(&self, meta: &Meta, key: &[u8]) -> bool {
-        self.layout.readers(key).contains(self.layout.node) || self.owns(meta, key)
+        self.layout.reads(key) || self.owns(meta, key)
     }
 
     /// Whether a transaction that only reads may use the key.

@@ -113,6 +113,11 @@ impl<X: Command<Owned = X>> Transactions<X> {
         owners.map(|op| op.stamp).collect()
     }
 
+    /// Whether any of this origin waits.
+    pub(crate) fn has_line(&self, origin: u64) -> bool {
+        self.lines.contains_key(&origin) && !mutant!("zeus_read_overtakes_its_origin")
+    }
+
     /// Whether a transaction waits with a key that is older than one at another node that wants it.
     pub(crate) fn keeps(&self, key: &[u8], stamp: Timestamp) -> bool {
         let mut owners = self.at(key).filter(|op| op.need == Need::Owner);
@@ -520,6 +525,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             deletes_expired: true,
         };
         let verdict = command.run(now.wall(), &mut run);
+        let only_reads = !command.updates() && !mutant!("zeus_expired_version_shown");
         if work.is_full() {
             self.refuse(id, Refusal::TooLarge, effects);
             return true;
@@ -531,10 +537,19 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         // Its version is above all that it has read or overwritten, also on other lanes.
         let seen = work.keys.values().map(|one| one.timestamp().version).max();
         self.observe(seen.unwrap_or_default());
+        if only_reads && work.keys.values().any(OneKey::is_changed) {
+            // It has read what has expired, and runs again: its answer may show versions, and `WATCH`
+            // needs those of the deletions.
+            if !self.commit(now, None, work, effects) {
+                self.refuse(id, Refusal::TooLarge, effects);
+                return true;
+            }
+            return false;
+        }
         match verdict {
             Verdict::Commit(reply) if work.keys.values().any(OneKey::is_changed) => {
                 self.table.set_writer(origin);
-                let fits = self.commit(now, client, reply, work, effects);
+                let fits = self.commit(now, Some((client, reply)), work, effects);
                 self.table.set_writer(0);
                 if !fits {
                     self.refuse(id, Refusal::TooLarge, effects);
@@ -632,12 +647,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     // --- local commit ----------------------------------------------------------------------------
 
     /// Makes the changes of a transaction, and appends it to the pipeline; `false`, without a change,
-    /// if they are too large.
+    /// if they are too large. Nobody is told if there is no client.
     fn commit(
         &mut self,
         now: Now,
-        client: Client,
-        reply: X::Reply,
+        client: Option<(Client, X::Reply)>,
         work: Work,
         effects: &mut impl Effects<Self>,
     ) -> bool {
@@ -666,10 +680,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         });
         let items = Items::write(items);
         let items = Items::check(&items).expect("just written");
-        let answer = Answer { client, reply, at: Some(version) };
-        if mutant!("zeus_answers_at_local_commit") {
-            let done = Completion::new(Outcome::Done(answer.reply.clone())).at(version);
-            self.answer(client, done, effects);
+        let answer = client.map(|(client, reply)| Answer { client, reply, at: Some(version) });
+        if let Some(Answer { client, reply, .. }) = &answer
+            && mutant!("zeus_answers_at_local_commit")
+        {
+            let done = Completion::new(Outcome::Done(reply.clone())).at(version);
+            self.answer(*client, done, effects);
         }
         let read = read.iter().map(|key| &**key).collect();
         self.append(now, &Committing { version, read, items }, answer, effects);

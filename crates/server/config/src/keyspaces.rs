@@ -18,6 +18,7 @@ impl Source<'_> {
         &self,
         keyspaces: &[Keyspace],
         nodes: &[NodeAddress],
+        lanes: u16,
     ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
         if keyspaces.is_empty() {
             return Ok(vec![KeyspaceConfig::new(
@@ -39,11 +40,11 @@ impl Source<'_> {
                 return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
             }
             self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
-            let engine = self.engine(keyspace, nodes)?;
+            let engine = self.engine(keyspace, nodes, lanes)?;
             let partitions = self.partitions(keyspace, &engine, nodes)?;
             // A node with a part of the keyspace is a replica of it.
             let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
-            let replicas = self.replicas(keyspace, nodes)?.or(kept);
+            let replicas = self.replicas(keyspace, &engine, nodes)?.or(kept);
             configs.push(KeyspaceConfig {
                 id: KeyspaceId(number as u8),
                 name: name.clone(),
@@ -60,6 +61,7 @@ impl Source<'_> {
         &self,
         keyspace: &Keyspace,
         nodes: &[NodeAddress],
+        lanes: u16,
     ) -> Result<EngineConfig, ConfigError> {
         let (name, span) = parts(&keyspace.engine);
         let Some(mut engine) = EngineConfig::named(name) else {
@@ -84,6 +86,17 @@ impl Source<'_> {
             );
             return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
         }
+        engine.check_lanes(lanes).map_err(|Unfit { problem, remedy }| {
+            self.wrong(&span, "[[keyspace]] engine", problem, &remedy)
+        })?;
+        if let Some(replicas) = &keyspace.replicas
+            && engine.capabilities().spreads
+        {
+            let most = nodes.len() as u64;
+            let count = self.in_range(replicas, "[[keyspace]] replicas", 0..=most)?;
+            let value = OptionValue::Number(count as i64);
+            engine.set("replicas", value).expect("no cluster has more nodes than an engine takes");
+        }
         for (key, value) in &keyspace.options {
             let (text, span) = parts(value);
             let value = match text {
@@ -103,8 +116,18 @@ impl Source<'_> {
     fn replicas(
         &self,
         keyspace: &Keyspace,
+        engine: &EngineConfig,
         nodes: &[NodeAddress],
     ) -> Result<Option<NodeSet>, ConfigError> {
+        if engine.capabilities().spreads {
+            let Some(list) = &keyspace.nodes else { return Ok(None) };
+            let problem = format!("engine '{}' chooses nodes for each key itself", engine.name());
+            let remedy = format!(
+                "say how many with replicas, or choose engine {}",
+                EngineConfig::names_with(|can| can.replicated && !can.spreads)
+            );
+            return Err(self.wrong(&list.span(), "[[keyspace]] nodes", problem, &remedy));
+        }
         match (&keyspace.nodes, &keyspace.replicas) {
             (None, None) => Ok(None),
             (Some(_), Some(replicas)) => Err(self.wrong(
@@ -207,13 +230,31 @@ fn known(id: &Spanned<i64>, nodes: &[NodeAddress]) -> Option<NodeId> {
     nodes.iter().map(|node| node.node).find(|node| i64::from(node.0) == *id.get_ref())
 }
 
-/// Legal settings of a keyspace that deserve attention: replica groups that can't lose a node.
+/// Legal settings of a keyspace that deserve attention: replica groups that can't lose a node, or
+/// that a minority of the nodes could be all of.
 pub(super) fn warnings(
     file: &str,
     keyspace: &KeyspaceConfig,
     nodes: &[NodeAddress],
 ) -> Vec<String> {
-    let whole = keyspace.replicas.map_or(nodes.len(), NodeSet::len);
+    let mut whole = keyspace.replicas.map_or(nodes.len(), NodeSet::len);
+    if keyspace.engine.capabilities().spreads
+        && let OptionValue::Number(count @ 1..) = keyspace.engine.get("replicas")
+    {
+        whole = count as usize;
+        let minority = nodes.len().saturating_sub(1) / 2;
+        if (REPLICAS_SAFE..=minority).contains(&whole) {
+            return vec![format!(
+                "{file}: keyspace '{}' (db {}) has {whole} copies of each key on {} nodes: a \
+                 minority of them, {whole}, may be all that have a key; give it replicas = {} or \
+                 more, or 0",
+                keyspace.name,
+                keyspace.id,
+                nodes.len(),
+                minority + 1
+            )];
+        }
+    }
     let mut groups = vec![(String::new(), whole)];
     if keyspace.partitions.iter().any(Option::is_some) {
         let sizes = keyspace.partitions.iter().map(|group| group.map_or(whole, NodeSet::len));

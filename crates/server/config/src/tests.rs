@@ -1,3 +1,4 @@
+use quorate_engine::OptionValue;
 use quorate_meerkat::{Isolation, Options};
 use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
@@ -99,6 +100,7 @@ fn each_mistake_names_line_key_and_remedy() {
         ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
         ("\"hermes\"", "\"paxos\"", 26, &["engine", "no engine \"paxos\"", "hermes", "meerkat"]),
         ("\"hermes\"", "\"local\"", 26, &["engine 'local' keeps one copy", "keep one [[node]]"]),
+        ("\"hermes\"", "\"zeus\"", 26, &["'zeus' runs on one lane", "there are 2", "use 1 lane"]),
         ("\"hermes\"", "\"kuafu\"", 26, &["engine", "kuafu", "measuring instrument", "bench"]),
         ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),
@@ -165,6 +167,36 @@ fn a_meerkat_keyspace_has_defaults_and_options() {
             let expected = EngineConfig::Meerkat(Options { isolation, max_clock_skew });
             assert_eq!(meerkat(&options).engine, expected);
         }
+    }
+}
+
+#[test]
+fn a_zeus_keyspace_says_how_many_copies_it_keeps_and_not_where() {
+    let text = |more: &str| {
+        let zeus = format!("\"zeus\"\n{more}");
+        GOOD.replace("\"hermes\"", &zeus).replace("lanes = 2", "lanes = 1")
+    };
+    for (more, replicas) in [("", 0), ("replicas = 0", 0), ("replicas = 2", 2), ("replicas = 3", 3)]
+    {
+        let config = Config::parse("q.toml", &text(more));
+        let config = config.unwrap_or_else(|error| panic!("{more}: {error}"));
+        let keyspace = &config.keyspaces[0];
+        assert_eq!(keyspace.engine.get("replicas"), OptionValue::Number(replicas), "{more}");
+        assert_eq!(keyspace.replicas, None, "every node may have any key");
+    }
+    let warnings =
+        |more: &str| Config::parse("q.toml", &text(more)).expect("it is legal").warnings();
+    assert!(warnings("replicas = 3").is_empty() && warnings("").is_empty());
+    let fragile = warnings("replicas = 2");
+    assert!(fragile[0].contains("2 replicas: it cannot lose a node"), "{fragile:?}");
+    for (more, words) in [
+        ("replicas = 4", &["[[keyspace]] replicas", "4 is out of range", "choose 0 to 3"][..]),
+        ("nodes = [1, 2]", &["[[keyspace]] nodes", "chooses nodes for each key", "replicas"]),
+        ("partitions = 2", &["[[keyspace]] partitions", "'zeus' has no partitions"]),
+    ] {
+        let error = error(&text(more));
+        assert!(error.starts_with("q.toml, line 27, "), "{more}: {error}");
+        words.iter().for_each(|word| assert!(error.contains(word), "{more}: {error}"));
     }
 }
 

@@ -179,11 +179,11 @@ impl KeyspaceLane {
 
     /// Where a command of this node's clients should run.
     #[inline]
-    pub(crate) fn place<P>(&mut self, now: Now, op: &P) -> Place
+    pub(crate) fn place<P>(&mut self, now: Now, origin: u64, op: &P) -> Place
     where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, op))
+        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, origin, op))
     }
 
     /// On which lane a session's call runs, if the engine has them.
@@ -214,17 +214,35 @@ impl KeyspaceLane {
     /// Whether a key's readable record may be answered from without asking the machine, and its
     /// absence, too.
     pub(crate) fn reads_locally(&self, key: &[u8]) -> bool {
-        self.reads_locally && self.holds_partition_of(key)
+        self.reads_locally && self.holds(key)
     }
 
     /// Whether this node has a replica of the key, and so hears of its changes.
-    pub(crate) fn holds(&self, key: &[u8]) -> bool {
-        self.is_replica && self.holds_partition_of(key)
+    pub fn holds(&self, key: &[u8]) -> bool {
+        self.is_replica
+            && self.holds_partition_of(key)
+            && (!self.capabilities.spreads || each!(&self.engine, engine => engine.holds(key)))
     }
 
     /// Whether that is so for every key.
     pub(crate) fn holds_all(&self) -> bool {
-        self.is_replica && self.held.is_none()
+        let all = !self.capabilities.spreads || each!(&self.engine, engine => engine.holds_all());
+        self.is_replica && self.held.is_none() && all
+    }
+
+    /// Whether each key is at some of the members, which follow from the view.
+    pub(crate) fn spreads(&self) -> bool {
+        self.capabilities.spreads
+    }
+
+    /// Whether this node tells of the key where all active members do; see [`Engine::lists`].
+    pub(crate) fn lists(&self, key: &[u8]) -> bool {
+        each!(&self.engine, engine => engine.lists(key))
+    }
+
+    /// How many live members besides this node have what it changes, if that follows from the view.
+    pub(crate) fn other_copies(&self) -> Option<usize> {
+        self.capabilities.spreads.then(|| each!(&self.engine, engine => engine.other_copies()))
     }
 
     #[inline]

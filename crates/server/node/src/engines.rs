@@ -18,6 +18,8 @@ engines! {
     hermes: Hermes => quorate_hermes::Hermes<LaneTable<quorate_hermes::Meta>, Op>;
     /// Leaderless transactions over any keys.
     meerkat: Meerkat => quorate_meerkat::Meerkat<SharedTable<quorate_meerkat::Meta>, Op>;
+    /// Transactions over any keys on the node that owns them.
+    zeus: Zeus => quorate_zeus::Zeus<SharedTable<quorate_zeus::Meta>, Op>;
     /// One copy on one node.
     local: Local => quorate_local::Local<SharedTable<quorate_local::Meta>, Op>;
     /// A rival of Meerkat, KuaFu++.

@@ -10,7 +10,7 @@
 //! is unknown; a read whose node is gone is placed again.
 //!
 //! Commands of one origin on one key take effect in order: while one of them is forwarded, the later
-//! ones wait.
+//! ones wait. Where commands have several keys, all later ones of the origin do.
 //!
 //! ```text
 //! 1 FORWARD    sequence u64 | origin u64 | is a call u8 | permit, if it is | command ...
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use quorate_commands::{Op, Reply};
 use quorate_engine::{CallsHome, Place};
-use quorate_machine::{Access, CallError, Command, Gate, Origins, Outcome, Refusal, Share, mutant};
+use quorate_machine::{CallError, Command, Gate, Origins, Outcome, Refusal, Share, mutant};
 use quorate_rifl::Permit;
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View,
@@ -133,10 +133,12 @@ pub(crate) struct Submission<C> {
 }
 
 impl<C: Command<Owned = Op>> Submission<C> {
-    /// A number for its origin and key. Two of them may share one, and then wait for each other.
-    fn line(&self) -> u64 {
+    /// A number for its origin and key, or for its origin alone: a later command may have any of its
+    /// keys. Two of them may share one, and then wait for each other.
+    fn line(&self, of_origin: bool) -> u64 {
         let origin = if mutant!("node_line_is_overtaken") { self.tag.0 } else { self.origin };
-        hash_key(self.op.key()).rotate_left(32) ^ origin.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let key = if of_origin { 0 } else { hash_key(self.op.key()) };
+        key.rotate_left(32) ^ origin.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn into_owned(self) -> Submission<Op> {
@@ -195,7 +197,8 @@ pub(crate) struct Forwarding {
     /// The last sequence number.
     last: u64,
     sent: BTreeMap<u64, Sent>,
-    /// The commands of one origin on one key ([`Submission::line`]): one is sent, the others wait.
+    /// The commands of one origin on one key, or of one origin ([`Submission::line`]): one is sent,
+    /// the others wait.
     lines: Origins<Waiting>,
     /// How many wait.
     waiting: usize,
@@ -282,8 +285,12 @@ impl KeyspaceLane {
         C: Command<Owned = Op, Reply = Reply<'static>>,
     {
         !self.places()
-            || (self.forwarding.lines.is_free(submission.line())
-                && self.place(now, &submission.op) == Place::Here)
+            || (self.forwarding.lines.is_free(self.line(submission))
+                && self.place(now, submission.origin, &submission.op) == Place::Here)
+    }
+
+    fn line<C: Command<Owned = Op>>(&self, submission: &Submission<C>) -> u64 {
+        submission.line(self.has_transactions() && !mutant!("node_line_of_first_key"))
     }
 
     /// Forwards a command, or keeps it back while an earlier one of its line is forwarded.
@@ -291,14 +298,15 @@ impl KeyspaceLane {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return sink.refuse(submission.tag, Refusal::Busy);
         }
-        let line = submission.line();
+        let line = self.line(&submission);
         let give_up_at = now.monotonic + self.forwarding.op_timeout;
         let waiting = Waiting { submission, give_up_at };
         let Some(waiting) = self.forwarding.lines.begin(line, Share::Alone, waiting) else {
             self.forwarding.waiting += 1;
             return;
         };
-        let place = self.place(now, &waiting.submission.op);
+        let Submission { origin, op, .. } = &waiting.submission;
+        let place = self.place(now, *origin, op);
         if !self.start(now, place, waiting, sink) {
             self.advance_line(now, line, sink);
         }
@@ -358,7 +366,8 @@ impl KeyspaceLane {
                 sink.refuse(waiting.submission.tag, Refusal::TimedOut);
                 continue;
             }
-            let place = self.place(now, &waiting.submission.op);
+            let Submission { origin, op, .. } = &waiting.submission;
+            let place = self.place(now, *origin, op);
             if self.start(now, place, waiting, sink) {
                 return;
             }
@@ -380,7 +389,7 @@ impl KeyspaceLane {
         }
         let submission = self.forwarding.sent.remove(&sequence)?.waiting.submission;
         sink.done(Done::new(submission.tag, decode_outcome(outcome)));
-        self.advance_line(now, submission.line(), sink);
+        self.advance_line(now, self.line(&submission), sink);
         Some(submission.op)
     }
 
@@ -413,12 +422,12 @@ impl KeyspaceLane {
     fn give_up(&mut self, sequence: u64, sink: &mut Sink<'_>) -> u64 {
         let sent = self.forwarding.sent.remove(&sequence).expect("listed a moment ago");
         let submission = sent.waiting.submission;
-        let outcome = match submission.op.access() {
-            Access::Read => Outcome::Refused(Refusal::TimedOut),
-            _ => Outcome::Unknown,
+        let outcome = match submission.op.updates() {
+            false => Outcome::Refused(Refusal::TimedOut),
+            true => Outcome::Unknown,
         };
         sink.done(Done::new(submission.tag, outcome));
-        submission.line()
+        self.line(&submission)
     }
 
     /// A view was installed. A command that was forwarded to a member which is gone gets no answer.
@@ -438,7 +447,7 @@ impl KeyspaceLane {
         let lost = sent.filter(|(_, sent)| !survivors.contains(sent.to));
         for sequence in Vec::from_iter(lost.map(|(sequence, _)| *sequence)) {
             let sent = &self.forwarding.sent[&sequence];
-            if sent.waiting.submission.op.access() != Access::Read {
+            if sent.waiting.submission.op.updates() {
                 let line = self.give_up(sequence, sink);
                 self.advance_line(now, line, sink);
                 continue;
@@ -446,8 +455,9 @@ impl KeyspaceLane {
             // A read changes nothing and can be asked for again.
             sink.probe_node("node: a read is placed again");
             let sent = self.forwarding.sent.remove(&sequence).expect("it was seen");
-            let line = sent.waiting.submission.line();
-            let place = self.place(now, &sent.waiting.submission.op);
+            let line = self.line(&sent.waiting.submission);
+            let Submission { origin, op, .. } = &sent.waiting.submission;
+            let place = self.place(now, *origin, op);
             if !self.start(now, place, sent.waiting, sink) {
                 self.advance_line(now, line, sink);
             }
@@ -492,7 +502,10 @@ impl Lane {
         }
         match Message::decode(body)? {
             Message::Forward { sequence, origin, permit, op } => {
-                let op = Op::decode(op).ok_or(Malformed("damaged forwarded command"))?;
+                let has_transactions =
+                    self.engine(keyspace).is_some_and(KeyspaceLane::has_transactions);
+                let op = if has_transactions { Op::decode_any(op) } else { Op::decode(op) };
+                let op = op.ok_or(Malformed("damaged forwarded command"))?;
                 if !self.is_home_of(keyspace, &op, permit.as_ref()) {
                     return Err(Malformed("a forwarded command of another lane"));
                 }
@@ -523,16 +536,18 @@ impl Lane {
     /// Whether a correct peer sends this command to this lane.
     fn is_home_of(&self, keyspace: KeyspaceId, op: &Op, permit: Option<&Permit>) -> bool {
         let Some(engine) = self.engine(keyspace) else { return false };
-        let (key, lanes) = (op.key(), self.shared.config.lanes);
+        let lanes = self.shared.config.lanes;
         let is_at_home = |home: LaneId| home == self.id;
-        let by_key = || is_at_home(lane_of_hash(hash_key(key), lanes));
+        let by_key = || is_at_home(lane_of_hash(hash_key(op.key()), lanes));
+        let mut fits_keys = true;
+        op.visit_keys(&mut |key| fits_keys &= key.len() <= limits::KEY_BYTES_MAX);
         let fits = match (permit, engine.calls_home()) {
             (None, _) => engine.has_transactions() || by_key(),
             (Some(_), Some(CallsHome::Key)) => by_key(),
             (Some(permit), Some(CallsHome::Lease)) => is_at_home(permit.call.lease.lane()),
             (Some(_), None) => false,
         };
-        fits && key.len() <= limits::KEY_BYTES_MAX
+        fits && fits_keys
     }
 
     /// Why a forwarded command is not run. It may be older than the view, but not than its sender's

@@ -606,8 +606,11 @@ impl Lane {
         self.control.as_ref().map(Control::moves).unwrap_or_default()
     }
 
-    /// Live replicas of a keyspace besides this node, in the partition that has fewest.
+    /// Live replicas of a keyspace besides this node, of the partition or key that has fewest.
     pub fn other_replicas(&self, keyspace: KeyspaceId) -> usize {
+        if let Some(copies) = self.engine(keyspace).and_then(KeyspaceLane::other_copies) {
+            return copies;
+        }
         let others = self.view.live().without(self.shared.config.node);
         let groups = self.engine(keyspace).map_or(&[][..], KeyspaceLane::groups);
         groups.iter().map(|source| source.of(others).len()).min().unwrap_or(0)

@@ -8,6 +8,10 @@
 //! Keys lie in the order of their hashes, on every node, so a listing that was begun at one replica
 //! goes on at another.
 //!
+//! Where each key is at some of the members, which follow from the view, every active member is asked,
+//! and one of them tells of each key ([`quorate_engine::Engine::lists`]). All must have answered in
+//! the same view: the next one may divide the keys otherwise.
+//!
 //! A listing must show what was acknowledged before it. Where an engine acknowledges what a majority
 //! has, each part of the listing is what a majority of the group says, this node among them. A key
 //! with a value at all of them is listed. One that a replica lacks, or that it is about to change, is
@@ -238,7 +242,9 @@ impl Lane {
     /// Whether this node holds every key of the keyspace.
     pub fn holds_all(&self, keyspace: KeyspaceId) -> bool {
         let engine = self.engine(keyspace);
-        engine.is_some_and(|engine| matches!(engine.sources(), [source] if source.group.is_none()))
+        let is_one =
+            |engine: &KeyspaceLane| matches!(engine.sources(), [source] if source.group.is_none());
+        engine.is_some_and(|engine| is_one(engine) && engine.holds_all())
     }
 
     /// Whether this node's records are all that a listing needs, so that nobody need be asked.
@@ -356,7 +362,7 @@ impl Lane {
     fn wanted(&self, ask: &Ask) -> Wanted {
         let alone = self.engine(ask.keyspace).is_some_and(|engine| {
             engine.acknowledges_from_all() && engine.listing_sources().len() == 1
-        });
+        }) && !self.asks_all(ask.keyspace);
         match ask.asker {
             Asker::Flush { .. } => Wanted::KeysOfLane,
             Asker::Client { counts: true, .. } if alone => Wanted::Count,
@@ -368,6 +374,9 @@ impl Lane {
     fn missing(&self, ask: &Ask) -> usize {
         let voters = self.view.voters();
         let group = ask.source.of(voters);
+        if self.asks_all(ask.keyspace) && !mutant!("node_listing_of_spread_keys_asks_one") {
+            return self.view.active().difference(ask.part.answered).len();
+        }
         let one_is_enough = self.one_answers(ask.keyspace)
             || ask.asker.is_flush() && mutant!("node_flush_asks_one_replica")
             || !ask.asker.is_flush() && mutant!("node_listing_asks_one_replica");
@@ -378,6 +387,18 @@ impl Lane {
     /// Whether one replica has all that was acknowledged.
     fn one_answers(&self, keyspace: KeyspaceId) -> bool {
         self.engine(keyspace).is_none_or(KeyspaceLane::acknowledges_from_all)
+    }
+
+    /// Whether every active member must say which keys it tells of.
+    fn asks_all(&self, keyspace: KeyspaceId) -> bool {
+        let engine = self.engine(keyspace);
+        engine.is_some_and(|engine| engine.spreads() && !engine.holds_all())
+    }
+
+    /// Whether members of one view must have answered.
+    fn mixes_epochs(&self, keyspace: KeyspaceId) -> bool {
+        let one_is_enough = self.one_answers(keyspace) && !self.asks_all(keyspace);
+        one_is_enough || mutant!("node_listing_mixes_epochs")
     }
 
     /// Asks those that are missing, or goes on to what they have said.
@@ -448,8 +469,9 @@ impl Lane {
             return;
         }
         let any_kind = ask.asker.kind().is_none();
-        let Part { answered, keys, undecided, .. } = &mut ask.part;
-        let open = |_: &Vec<u8>, found: &mut Found| !any_kind || found.settled < answered.len();
+        let tell = if self.asks_all(ask.keyspace) { 1 } else { ask.part.answered.len() };
+        let Part { keys, undecided, .. } = &mut ask.part;
+        let open = |_: &Vec<u8>, found: &mut Found| !any_kind || found.settled < tell;
         undecided.extend(keys.extract_if(.., open).map(|(key, _)| key));
     }
 
@@ -590,8 +612,7 @@ impl Lane {
         // The second answer to a question that was put twice finds nothing, or is not needed.
         let Some(mut ask) = self.listings.asks.remove(&number) else { return };
         let is_of_epoch = ask.epoch == self.view.epoch && ask.epoch == epoch;
-        let counts =
-            is_of_epoch || self.one_answers(ask.keyspace) || mutant!("node_listing_mixes_epochs");
+        let counts = is_of_epoch || self.mixes_epochs(ask.keyspace);
         if ask.part.complete || !counts || ask.part.answered.contains(from) {
             self.listings.asks.insert(number, ask);
             return;
@@ -642,12 +663,14 @@ impl Lane {
         let Some(store) = self.shared.store(keyspace) else { return (0, keys) };
         let lane = (wanted == Wanted::KeysOfLane).then_some(self.id);
         let locked = !self.one_answers(keyspace);
+        let engine = self.engine(keyspace).filter(|_| self.asks_all(keyspace));
+        let tells_of = |key: &[u8]| engine.is_none_or(|engine| engine.lists(key));
         loop {
             let batch = BATCH.min(limit);
             let mut visit = |key: &[u8], value: Option<ValueInfo>, settled: bool| {
                 let lives = |value: ValueInfo| value.expire_at.is_none_or(|at| at > now.wall());
                 let has_value = value.is_some_and(|value| lane.is_some() || lives(value));
-                if (has_value || !settled) && source.has(key) {
+                if (has_value || !settled) && source.has(key) && tells_of(key) {
                     bytes += key.len();
                     let length = value.map_or(0, |value| value.len);
                     keys.push((key.to_vec(), has_value && settled, length));

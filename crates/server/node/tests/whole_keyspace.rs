@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use quorate_commands::Reply;
+use quorate_engine::OptionValue;
 use quorate_machine::Outcome;
 use quorate_node::{Change, EngineConfig, KeyspaceConfig, Listed, NodeConfig};
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
@@ -12,6 +13,7 @@ use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
 use support::{Cluster, Place, at, command, config};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
+/// Where the engine has more than one.
 const LANES: u16 = 2;
 /// Keys that are written before the answers are waited for.
 const AT_ONCE: usize = 1000;
@@ -37,7 +39,8 @@ fn cluster(setup: &Setup) -> Cluster {
         partitions: setup.partitions.clone(),
         ..KeyspaceConfig::new(KEYSPACE, "default", setup.engine.clone())
     }];
-    let node = |node| config(NodeId(node), setup.nodes, LANES, keyspaces.clone());
+    let lanes = if setup.engine.capabilities().one_lane { 1 } else { LANES };
+    let node = |node| config(NodeId(node), setup.nodes, lanes, keyspaces.clone());
     Cluster::new((1..=setup.nodes).map(node))
 }
 
@@ -160,14 +163,22 @@ fn group(nodes: [u16; 3]) -> Option<NodeSet> {
     Some(nodes.into_iter().map(NodeId).collect())
 }
 
+/// An engine that keeps each key at two of the nodes, which it chooses.
+fn spread() -> EngineConfig {
+    let mut engine = EngineConfig::first_with(|can| can.spreads);
+    engine.set("replicas", OptionValue::Number(2)).expect("it has the option");
+    engine
+}
+
 /// Keyspaces of four nodes. Some of the nodes hold nothing, or one partition only.
-fn scattered() -> [Setup; 3] {
+fn scattered() -> [Setup; 4] {
     let on_three = |engine| Setup { nodes: 4, replicas: group([1, 2, 3]), ..Setup::of(engine) };
     let partitions = vec![group([1, 2, 3]), group([2, 3, 4])];
     [
         on_three(EngineConfig::hermes()),
         on_three(EngineConfig::meerkat()),
         Setup { nodes: 4, partitions, ..Setup::of(EngineConfig::meerkat()) },
+        Setup { nodes: 4, ..Setup::of(spread()) },
     ]
 }
 
@@ -307,8 +318,10 @@ fn one_replica_counts_for_a_node_that_has_none_where_it_has_all() {
 /// What `WAIT` answers: no key has fewer.
 #[test]
 fn replicas_are_counted_in_the_group_that_has_fewest() {
-    let [three, _, partitions] = scattered();
-    for (setup, expected) in [(three, [2, 2, 2, 3]), (partitions, [2, 2, 2, 2])] {
+    let [three, _, partitions, spread] = scattered();
+    for (setup, expected) in
+        [(three, [2, 2, 2, 3]), (partitions, [2, 2, 2, 2]), (spread, [1, 1, 1, 1])]
+    {
         let mut cluster = cluster(&setup);
         let counted = |node| cluster.host((node, 0)).lane.other_replicas(KEYSPACE);
         assert_eq!([0, 1, 2, 3].map(counted), expected, "{:?}", setup.partitions);

@@ -25,8 +25,17 @@ use crate::world::{MS, World};
 const WINDOW: u64 = 1_000 * MS;
 
 /// Gauges of unfinished work of an engine.
-const OPEN: [&str; 6] =
-    ["attempts", "undecided", "waiting", "updates_pending", "ops_waiting", "ops_forwarded"];
+const OPEN: [&str; 9] = [
+    "attempts",
+    "undecided",
+    "waiting",
+    "updates_pending",
+    "ops_waiting",
+    "ops_forwarded",
+    "pipeline",
+    "requests",
+    "rounds",
+];
 /// The gauge of takeovers, and the branch that begins one.
 const TAKEOVERS_OPEN: &str = "recovering";
 const TAKEOVERS_BEGUN: &str = "meerkat: backup coordinator takes over";

@@ -48,7 +48,11 @@ impl World {
     pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
         let (_, leave) = self.voters_to_come();
         let safe = self.holders().difference(victims).difference(leave);
+        // Where each key is at some of the nodes, any minority of them may be all but one of those.
+        let all: NodeSet = self.nodes.iter().map(|node| node.id).collect();
+        let spreads = self.keyspaces.iter().any(Keyspace::spreads);
         self.all_groups(|group| !safe.intersection(group).is_empty())
+            && (!spreads || safe.is_majority_of(all))
     }
 
     fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
@@ -162,5 +166,15 @@ impl World {
 }
 
 /// An engine has unfinished work while any of these gauges is above 0.
-const UNDONE: [&str; 7] =
-    ["undecided", "attempts", "waiting", "recovering", "frozen", "replicating", "shared_entries"];
+const UNDONE: [&str; 10] = [
+    "undecided",
+    "attempts",
+    "waiting",
+    "recovering",
+    "frozen",
+    "replicating",
+    "shared_entries",
+    "pipeline",
+    "requests",
+    "rounds",
+];

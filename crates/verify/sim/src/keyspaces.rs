@@ -76,6 +76,9 @@ impl FromStr for Beside {
         if let Some(rival) = engines.iter().find(|engine| engine.is_alone()) {
             return Err(format!("{rival} is measured alone; use hermes and meerkat here"));
         }
+        if let Some(engine) = engines.iter().find(|engine| engine.has_one_lane()) {
+            return Err(format!("{engine} runs on one lane; name it as --engine"));
+        }
         if engines.len() > BESIDE_MAX {
             return Err(format!(
                 "a run has at most {BESIDE_MAX} keyspaces beside the first one; name fewer"
@@ -220,13 +223,18 @@ impl Keyspace {
             EngineConfig::Hermes(_) => None,
             EngineConfig::Meerkat(_) if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat(options) => Some(options.isolation),
+            EngineConfig::Zeus(_) | EngineConfig::Local(_) => Some(Isolation::Strict),
             // A primary orders by real time; timestamps of clients' nodes don't.
-            EngineConfig::Local(_) => Some(Isolation::Strict),
             #[cfg(feature = "baselines")]
             EngineConfig::KuaFu(()) | EngineConfig::Fasst(()) => Some(Isolation::Strict),
             #[cfg(feature = "baselines")]
             EngineConfig::Tapir(()) | EngineConfig::MeerkatPb(()) => Some(Isolation::Serializable),
         }
+    }
+
+    /// Whether each key is at some of the nodes, which the engine chooses.
+    pub(crate) fn spreads(&self) -> bool {
+        self.engine.capabilities().spreads
     }
 
     /// Whether it has ranges of keys.

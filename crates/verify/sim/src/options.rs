@@ -16,6 +16,8 @@ pub enum Engine {
     Hermes,
     /// Transactions; judged by serializability, strict or not.
     Meerkat,
+    /// Transactions on the node that owns their keys; judged by strict serializability.
+    Zeus,
     /// Transactions on one node without a replica; judged by strict serializability.
     Local,
     /// The rival KuaFu++: one order at a primary; judged by strict serializability.
@@ -30,9 +32,10 @@ pub enum Engine {
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Hermes,
         Self::Meerkat,
+        Self::Zeus,
         Self::Local,
         Self::KuaFu,
         Self::Tapir,
@@ -45,6 +48,7 @@ impl Engine {
         match self {
             Self::Hermes => "hermes",
             Self::Meerkat => "meerkat",
+            Self::Zeus => "zeus",
             Self::Local => "local",
             Self::KuaFu => "kuafu",
             Self::Tapir => "tapir",
@@ -64,11 +68,23 @@ impl Engine {
         self.is_rival() || matches!(self, Self::Local)
     }
 
-    /// The faults that it survives. Rivals have no recovery and send nothing twice. A single node
+    /// Whether calls of sessions take effect exactly once.
+    pub(crate) const fn has_sessions(self) -> bool {
+        !self.is_rival() && !matches!(self, Self::Zeus)
+    }
+
+    /// Whether its nodes have one lane.
+    pub(crate) const fn has_one_lane(self) -> bool {
+        matches!(self, Self::Zeus)
+    }
+
+    /// The faults that it survives. Zeus's members don't come and go yet, and its transactions that
+    /// only read rest on the rates of clocks. Rivals have no recovery and send nothing twice. A single node
     /// has nobody to hear, and its data die with it.
     pub const fn survives(self) -> Faults {
         match self {
             Self::Hermes | Self::Meerkat => Faults::ALL,
+            Self::Zeus => Faults { rate: false, members: false, ..Faults::ALL },
             Self::Local => {
                 Faults { pause: true, stall: true, drift: true, clock: true, ..Faults::NONE }
             }
@@ -89,8 +105,7 @@ impl Engine {
         let (faults, survives) = (options.faults, self.survives());
         if faults.without(survives) != Faults::NONE {
             return Err(format!(
-                "{self} has no recovery, so there is nothing to see under {}; it runs under \
-                 {survives}",
+                "{self} does not survive {}, so there is nothing to see; it runs under {survives}",
                 faults.without(survives)
             ));
         }
@@ -103,8 +118,11 @@ impl Engine {
         if self != Self::Meerkat && options.guests.is_some_and(|guests| guests > 0) {
             return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
         }
-        if self.is_rival() && options.sessions.is_some_and(|sessions| sessions > 0) {
+        if !self.has_sessions() && options.sessions.is_some_and(|sessions| sessions > 0) {
             return Err(format!("{self} has no sessions; choose hermes, meerkat or local"));
+        }
+        if self.has_one_lane() && options.lanes.is_some_and(|lanes| lanes > 1) {
+            return Err(format!("{self} runs on one lane; use --lanes 1"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {
@@ -133,7 +151,7 @@ impl Engine {
         let replicated = || engine().is_some_and(|engine| engine.capabilities().replicated);
         match part {
             "membership" => true,
-            "rifl" => !self.is_rival(),
+            "rifl" => self.has_sessions(),
             "pubsub" => !self.is_rival() && replicated(),
             "node" => places(),
             part => part == self.name(),
@@ -342,7 +360,7 @@ mod tests {
         let crash = Faults { crash: true, clock: true, ..Faults::NONE };
         let options = Options { faults: crash, ..Options::of(Engine::Tapir) };
         let refusal = options.check().unwrap_err();
-        assert!(refusal.contains("under crash;"), "{refusal}");
+        assert!(refusal.contains("survive crash,"), "{refusal}");
         assert!(refusal.contains("reordering,drift,clock"), "{refusal}");
         let retwis = Options { workload: Workload::Retwis, ..Options::of(Engine::Hermes) };
         assert!(retwis.check().unwrap_err().contains("--engine"));

@@ -124,7 +124,8 @@ impl SessionPlan {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"sessions"));
         let drawn = rng.below(4) as u16;
         let term = Duration::from_secs([4, 8, 30, 1800][rng.below(4) as usize]);
-        let count = if !options.engine.is_rival() { options.sessions.unwrap_or(drawn) } else { 0 };
+        let count =
+            if options.engine.has_sessions() { options.sessions.unwrap_or(drawn) } else { 0 };
         Self { count, term, rng }
     }
 }

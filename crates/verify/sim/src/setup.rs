@@ -36,6 +36,7 @@ impl Setup {
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),
+            Engine::Zeus => Self::zeus(options, shape, faults, rng),
             Engine::Local => Self::local(options, faults, rng),
             #[cfg(feature = "baselines")]
             Engine::KuaFu => Self::rival(EngineConfig::kuafu(), options, faults, rng),
@@ -69,6 +70,30 @@ impl Setup {
         let mut nodes = configs(nodes, lanes, engine, rng);
         nodes.iter_mut().for_each(|config| config.keyspaces[0].replicas = group);
         draw_patience(&mut nodes, rng);
+        Self { text, faults, nodes, network, guests: 0 }
+    }
+
+    /// Clusters in which every node has every key, and larger ones. Groups that a minority of the nodes
+    /// could be all of are left out: they promise less.
+    fn zeus(options: &Options, shape: &Shape, faults: Faults, rng: &mut Rng) -> Self {
+        let pick = |of: &[u64], rng: &mut Rng| of[rng.below(of.len() as u64) as usize];
+        let drawn = pick(&[3, 3, 3, 4, 5, 5, 6, 7], rng) as u16;
+        let nodes = options.nodes.or(shape.nodes).unwrap_or(drawn);
+        let loss_timeout = pick(&[5, 20, 20, 50], rng);
+        let replicas = if rng.chance(1, 4) { u64::from(nodes) } else { 0 };
+        let network = draw_network(faults, nodes, 1, rng);
+        let text = format!(
+            "{nodes} nodes, replicas {replicas}, messages count as lost after {loss_timeout} ms, \
+             {faults}"
+        );
+        let mut engine = EngineConfig::zeus();
+        let value = OptionValue::Number(replicas as i64);
+        engine.set("replicas", value).expect("a cluster has no more nodes than that");
+        let mut nodes = configs(nodes, 1, engine, rng);
+        draw_patience(&mut nodes, rng);
+        for config in &mut nodes {
+            config.message_loss_timeout = Duration::from_millis(loss_timeout);
+        }
         Self { text, faults, nodes, network, guests: 0 }
     }
 

@@ -1,5 +1,6 @@
 //! One run, and many.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quorate_check::TxnHistory;
 use quorate_machine::Rng;
-use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Role};
 
 use crate::channels::Channels;
 use crate::clients::{Clients, Plan};
@@ -19,7 +20,7 @@ use crate::judge::{contradiction, had_stale_reads, last_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
 use crate::nemesis::Nemesis;
-use crate::process::Entry;
+use crate::process::{Entry, Node};
 use crate::queues;
 use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
@@ -627,6 +628,9 @@ impl<'a> Simulation<'a> {
     /// The difference between two replicas of a keyspace, if any two differ, or between a node's
     /// accounting and its records.
     fn disagreement_of(&self, keyspace: &Keyspace) -> Option<String> {
+        if keyspace.spreads() {
+            return self.disagreement_of_spread(keyspace);
+        }
         let nodes = self.world.nodes.iter();
         let stores: Vec<Vec<Vec<Entry>>> =
             nodes.map(|node| keyspace.by_partition(node.contents(keyspace.id))).collect();
@@ -656,6 +660,35 @@ impl<'a> Simulation<'a> {
         self.world.nodes.iter().find_map(|node| node.misaccount(keyspace.id))
     }
 
+    /// As [`Self::disagreement_of`], where each key is at some of the nodes: those that must have it
+    /// have the same, and at most one other has it, too.
+    fn disagreement_of_spread(&self, keyspace: &Keyspace) -> Option<String> {
+        let mut keys: BTreeMap<String, Vec<(NodeId, bool, Entry)>> = BTreeMap::new();
+        for node in &self.world.nodes {
+            for entry in node.contents(keyspace.id) {
+                let holds = self.holds(node, keyspace, &entry.0);
+                keys.entry(entry.0.clone()).or_default().push((node.id, holds, entry));
+            }
+        }
+        let wrong = keys.into_iter().find(|(key, copies)| {
+            let must =
+                self.world.nodes.iter().filter(|node| self.holds(node, keyspace, key)).count();
+            let has = copies.iter().filter(|(_, holds, _)| *holds).count();
+            let others = copies.len() - has;
+            let is_same = copies.iter().all(|(_, _, entry)| *entry == copies[0].2);
+            !is_same || has != must || others > 1
+        });
+        if let Some((key, copies)) = wrong {
+            return Some(format!("replicas disagree on {key}: {copies:?}"));
+        }
+        self.world.nodes.iter().find_map(|node| node.misaccount(keyspace.id))
+    }
+
+    /// Whether a node must have a key.
+    fn holds(&self, node: &Node, keyspace: &Keyspace, key: &str) -> bool {
+        node.lane(0).engine(keyspace.id).is_some_and(|engine| engine.holds(key.as_bytes()))
+    }
+
     fn first_of(&self, group: NodeSet) -> usize {
         let first = group.into_iter().next().expect("no group is empty");
         self.world.index(first)
@@ -663,6 +696,17 @@ impl<'a> Simulation<'a> {
 
     /// The content of a keyspace, each partition from its first replica.
     fn contents(&self, keyspace: &Keyspace) -> Vec<Entry> {
+        if keyspace.spreads() {
+            let all = self.world.nodes.iter().flat_map(|node| {
+                let contents = node.contents(keyspace.id).into_iter();
+                contents.filter(|entry| self.holds(node, keyspace, &entry.0))
+            });
+            return all
+                .map(|entry| (entry.0.clone(), entry))
+                .collect::<BTreeMap<_, _>>()
+                .into_values()
+                .collect();
+        }
         let parts = keyspace.groups.iter().enumerate().flat_map(|(partition, group)| {
             let node = &self.world.nodes[self.first_of(*group)];
             keyspace.by_partition(node.contents(keyspace.id)).swap_remove(partition)

@@ -28,6 +28,9 @@ pub(crate) struct Interruptions {
     pub(crate) done: Vec<(u64, Fault)>,
 }
 
+/// Turns of a lane at one moment: more, and it is always due.
+const TURNS_AT_ONCE_MAX: u64 = 100_000;
+
 impl World {
     /// A client's op reaches a node: answered from the local record, or submitted.
     pub(crate) fn execute(
@@ -167,6 +170,7 @@ impl World {
         *turns = if *last == self.time { *turns + 1 } else { 0 };
         *last = self.time;
         let turn = *turns;
+        assert!(turn < TURNS_AT_ONCE_MAX, "a lane takes turn after turn, and time stands still");
         let this = &mut self.interruptions;
         let lane = lane as u16;
         let span = if this.chance > 0 && this.rng.chance(this.chance, 100_000) {

@@ -56,6 +56,7 @@ fn assert_repeats(engine: Engine) {
 fn a_quiet_cluster_refuses_and_forgets_nothing() {
     assert_quiet(Engine::Hermes);
     assert_quiet(Engine::Meerkat);
+    assert_quiet(Engine::Zeus);
     assert_quiet(Engine::Local);
 }
 
@@ -67,6 +68,17 @@ fn clusters_survive_every_fault() {
 #[test]
 fn transactions_survive_every_fault() {
     assert_passes(&alone(Engine::Meerkat), seeds(), 500);
+}
+
+#[test]
+fn transactions_at_the_owners_of_their_keys_survive_every_fault() {
+    assert_passes(&alone(Engine::Zeus), seeds(), 500);
+}
+
+/// Each key is at some of the nodes, and what has no copy here is read elsewhere.
+#[test]
+fn keys_that_are_at_some_of_the_nodes_survive_every_fault() {
+    assert_passes(&Options { nodes: Some(6), ..alone(Engine::Zeus) }, seeds() / 3, 500);
 }
 
 #[test]
@@ -135,6 +147,7 @@ fn rivals_survive_delays_and_clocks() {
 fn the_same_seed_gives_the_same_run() {
     assert_repeats(Engine::Hermes);
     assert_repeats(Engine::Meerkat);
+    assert_repeats(Engine::Zeus);
 }
 
 /// A stopped sweep reports a range of seeds, so it must have run all of them.
@@ -154,10 +167,11 @@ fn a_sweep_that_stops_has_run_seeds_without_a_gap() {
 /// A run depends on nothing but its script: everything that was drawn is written down.
 #[test]
 fn a_script_gives_the_run_that_it_was_written_for() {
-    for engine in [Engine::Hermes, Engine::Meerkat, Engine::Tapir] {
+    for engine in [Engine::Hermes, Engine::Meerkat, Engine::Zeus, Engine::Tapir] {
         for seed in 1..4 {
             let guests = (engine == Engine::Meerkat).then_some(2);
-            let sessions = (engine != Engine::Tapir).then_some(2);
+            let has_sessions = !matches!(engine, Engine::Zeus | Engine::Tapir);
+            let sessions = has_sessions.then_some(2);
             let beside = match (engine, seed) {
                 (Engine::Tapir, _) | (_, 1) => Beside::NONE,
                 (_, 2) => Beside::These(vec![Engine::Meerkat]),

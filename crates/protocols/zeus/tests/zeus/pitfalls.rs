@@ -94,6 +94,31 @@ fn a_replica_has_not_joined_before_what_was_under_way_has_come() {
     assert_eq!(cluster.run(3, "read=y"), [Some("12".to_owned())]);
 }
 
+/// On a slow link the first answer comes after the question was put again.
+#[test]
+fn an_answer_counts_though_the_question_was_put_again() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1");
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.rejoin(3);
+    for _ in 0..40 {
+        let questions = cluster.pool.iter().filter(|packet| packet.is(3, 0, "copy_read")).count();
+        assert!(questions < 8, "who waits for an answer does not fill the link");
+        cluster.tick(MLT);
+        // It waits longer for the answer than the first time.
+        cluster.deliver_some(|packet| !packet.is(0, 0, "copy_read") && !packet.is(0, 3, "copy"));
+    }
+    while !cluster.machine(3).is_caught_up() {
+        let at = cluster.pool.iter().position(|packet| packet.is(3, 0, "copy_read"));
+        let question = cluster.pool.remove(at.expect("a question is under way"));
+        cluster.inject(&question);
+        cluster.tick(MLT * 40);
+        cluster.deliver_some(|packet| !packet.is(0, 0, "copy_read"));
+    }
+    assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), Some("1".to_owned()));
+}
+
 #[test]
 fn a_late_request_of_the_owner_moves_nothing() {
     let mut cluster = pairs();

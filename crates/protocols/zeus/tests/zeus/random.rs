@@ -11,7 +11,7 @@ use quorate_check::{
     check_values,
 };
 use quorate_harness::Disorder;
-use quorate_machine::{Outcome, Rng};
+use quorate_machine::{Machine as _, Outcome, Rng};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, placement};
 
 use crate::support::{Cluster, Replicas};
@@ -293,6 +293,10 @@ impl Run {
             90..=96 => {
                 let node = self.node();
                 self.cluster.tick_node(node);
+                let due = self.cluster.machine(node).next_deadline();
+                let now = self.cluster.now_at(node).monotonic;
+                let up = self.cluster.hosts[&node].up;
+                assert!(!up || due > now, "node {node} is due at once again");
             }
             _ => self.disorder.hear_news(&mut self.rng, &mut self.cluster),
         }

@@ -435,11 +435,16 @@ fn an_expired_value_is_absent_and_a_reader_has_it_deleted() {
     let mut cluster = written();
     cluster.run(1, &format!("expire=y:{}", WALL / 1_000_000 + 5));
     cluster.advance(Duration::from_millis(5));
-    assert_eq!(cluster.run(2, "read=y"), [None]);
+    let tag = cluster.submit(2, "read=y");
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [None]);
     assert_eq!(cluster.probed("zeus: a reader finds an expired value"), 1);
+    let Some(Outcome::Done(seen)) = cluster.outcome(tag) else { unreachable!("it was read") };
+    let shown = seen[0].version;
     for node in 1..=3 {
         let (meta, value) = cluster.record(node, "y").expect("a tombstone");
         assert_eq!((meta.data, value), (DataState::Valid, None));
+        assert_eq!(meta.version, shown, "what a reader is shown is the version of the deletion");
     }
 }
 

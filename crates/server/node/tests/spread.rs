@@ -1,0 +1,173 @@
+//! Keys that are at some of the nodes, which follow from the view: what a client sees at a node that
+//! has no copy.
+
+mod support;
+
+use quorate_commands::{Line, Op, OwnedCall, Reply};
+use quorate_engine::OptionValue;
+use quorate_machine::Outcome;
+use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig};
+use quorate_types::{Duration, KeyspaceId, NodeId, Tag};
+
+use support::{Cluster, Place, at, command, config};
+
+const DB: KeyspaceId = KeyspaceId(0);
+const NODES: u16 = 4;
+
+/// Four nodes, and each key at two of them.
+fn cluster() -> Cluster {
+    let mut engine = EngineConfig::first_with(|can| can.spreads);
+    engine.set("replicas", OptionValue::Number(2)).expect("it has the option");
+    let keyspaces = vec![KeyspaceConfig::new(DB, "db", engine)];
+    Cluster::new((1..=NODES).map(|node| config(NodeId(node), NODES, 1, keyspaces.clone())))
+}
+
+impl Cluster {
+    /// A client asks for something after what it has asked for before.
+    fn ask(&mut self, node: usize, origin: u64, op: Op) -> Tag {
+        let (now, tag) = (at(self.time), self.tag());
+        let host = self.host((node, 0));
+        host.lane.submit(now, DB, tag, origin, op, &mut host.out);
+        tag
+    }
+
+    /// Turns until these are answered.
+    fn answers(&mut self, node: usize, tags: &[Tag]) -> Vec<Outcome<Reply<'static>>> {
+        let until = self.time + Duration::from_secs(5);
+        let mut answers = vec![None; tags.len()];
+        while answers.iter().any(Option::is_none) {
+            for done in self.host((node, 0)).out.done.drain(..) {
+                let place = tags.iter().position(|tag| *tag == done.tag);
+                answers[place.expect("it was asked for")] = Some(done.outcome);
+            }
+            assert!(self.time < until, "no answer in five seconds");
+            self.turn(Duration::from_micros(100));
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    fn run(&mut self, node: usize, words: &[&str]) -> Reply<'static> {
+        let place: Place = (node, 0);
+        let tag = self.submit(place, DB, command(words));
+        match self.answers(node, &[tag]).pop() {
+            Some(Outcome::Done(reply)) => reply,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    fn holds(&mut self, node: usize, key: &str) -> bool {
+        let engine = self.host((node, 0)).lane.engine(DB).expect("it is configured");
+        engine.holds(key.as_bytes())
+    }
+
+    /// The name of a key with a copy at these nodes and at no other of the first `NODES`.
+    fn key_at(&mut self, nodes: [usize; 2]) -> String {
+        let mut names = (0..).map(|number| format!("key {number}"));
+        let fits = |key: &String| (0..4).all(|node| self.holds(node, key) == nodes.contains(&node));
+        names.find(fits).expect("there are enough names")
+    }
+
+    /// What the nodes have counted under a name.
+    fn counted(&mut self, name: &str) -> u64 {
+        let count = |node| {
+            let facts = self.host((node, 0)).lane.engine(DB).expect("it is configured").facts();
+            let found = facts.counters.iter().find(|(known, _)| *known == name);
+            found.expect("it is counted").1
+        };
+        (0..usize::from(NODES)).map(count).sum()
+    }
+}
+
+fn text(value: &str) -> Reply<'static> {
+    Reply::Bulk(value.as_bytes().to_vec().into())
+}
+
+#[test]
+fn a_read_moves_no_key() {
+    let mut cluster = cluster();
+    let [one, other] = [[0, 1], [1, 2]].map(|nodes| cluster.key_at(nodes));
+    cluster.run(1, &["SET", &one, "1"]);
+    cluster.run(1, &["SET", &other, "2"]);
+    let moved = cluster.counted("acquired");
+    for node in 0..4 {
+        assert_eq!(cluster.run(node, &["GET", &one]), text("1"));
+        // Node 2 has copies of both.
+        let both = Reply::Array(vec![text("1"), text("2")].into());
+        assert_eq!(cluster.run(node, &["MGET", &one, &other]), both, "at node {}", node + 1);
+    }
+    assert_eq!(cluster.counted("acquired"), moved);
+    // No node has copies of both: one that has one gets the other.
+    let far = cluster.key_at([2, 3]);
+    cluster.run(2, &["SET", &far, "3"]);
+    for node in 0..4 {
+        let both = Reply::Array(vec![text("1"), text("3")].into());
+        assert_eq!(cluster.run(node, &["MGET", &one, &far]), both, "at node {}", node + 1);
+    }
+    assert!(cluster.counted("acquired") > moved);
+}
+
+#[test]
+fn what_a_client_asks_for_takes_effect_in_order() {
+    let mut cluster = cluster();
+    let [away, far] = [[1, 2], [2, 3]].map(|nodes| cluster.key_at(nodes));
+    cluster.run(2, &["SET", &away, "old"]);
+    cluster.run(2, &["SET", &far, "old"]);
+    let ops = [
+        // It runs elsewhere, and the write here must not overtake it.
+        vec!["MGET", &away, &far],
+        vec!["SET", &far, "new"],
+        // The key is on its way here.
+        vec!["GET", &far],
+        vec!["MSET", &away, "newer", &far, "newer"],
+        vec!["MGET", &far, &away],
+    ];
+    let tags: Vec<Tag> = ops.iter().map(|words| cluster.ask(0, 7, command(words))).collect();
+    let answers = cluster.answers(0, &tags);
+    let pair = |value| Reply::Array(vec![text(value), text(value)].into());
+    let expected = [pair("old"), Reply::Ok, text("new"), Reply::Ok, pair("newer")];
+    assert_eq!(answers, expected.map(Outcome::Done));
+}
+
+#[test]
+fn changes_of_what_has_no_copy_here_are_not_heard_of() {
+    let mut cluster = cluster();
+    let key = cluster.key_at([1, 2]);
+    for (node, hears) in [false, true, true, false].into_iter().enumerate() {
+        let lane = &mut cluster.host((node, 0)).lane;
+        assert_eq!((lane.track(DB, key.as_bytes()), lane.hears_all()), (hears, false));
+    }
+    // So who waits there asks again and again.
+    let words = ["BLPOP", &key, "0"].map(str::as_bytes);
+    let call = OwnedCall::new(words).expect("a command");
+    let (now, tag) = (at(cluster.time), cluster.tag());
+    let wait = BlockingCall {
+        keyspace: DB,
+        origin: 9,
+        call,
+        line: Line::Lists,
+        until: quorate_types::Instant::NEVER,
+    };
+    let host = cluster.host((0, 0));
+    host.lane.block(now, tag, wait, &mut host.out);
+    cluster.pass(Duration::from_millis(50));
+    cluster.run(3, &["RPUSH", &key, "v"]);
+    let popped = Reply::Array(vec![text(&key), text("v")].into());
+    assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(popped)]);
+}
+
+#[test]
+fn a_watched_version_is_the_same_wherever_it_is_read() {
+    let mut cluster = cluster();
+    let key = cluster.key_at([1, 2]);
+    for change in [["SET", &key, "1"], ["APPEND", &key, "2"], ["EXPIRE", &key, "100"]] {
+        cluster.run(3, &change);
+        let mut seen = Vec::new();
+        for node in 0..4 {
+            let versions = Op::Versions(vec![key.as_bytes().into()]);
+            let tag = cluster.ask(node, 50, versions);
+            seen.extend(cluster.answers(node, &[tag]));
+        }
+        seen.dedup();
+        assert_eq!(seen.len(), 1, "{change:?}: {seen:?}");
+    }
+}
