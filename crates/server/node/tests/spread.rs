@@ -149,7 +149,7 @@ fn changes_of_what_has_no_copy_here_are_not_heard_of() {
     };
     let host = cluster.host((0, 0));
     host.lane.block(now, tag, wait, &mut host.out);
-    cluster.pass(Duration::from_millis(50));
+    (0..25).for_each(|_| cluster.turn(Duration::from_millis(2)));
     cluster.run(3, &["RPUSH", &key, "v"]);
     let popped = Reply::Array(vec![text(&key), text("v")].into());
     assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(popped)]);

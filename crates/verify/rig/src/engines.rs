@@ -31,6 +31,13 @@ pub(crate) const ENGINES: &[Engine] = &[
         transactions: Some(Model::StrictSerializable),
         clock_step_ms_max: 45,
     },
+    Engine {
+        name: "zeus",
+        options: "",
+        transactions: Some(Model::StrictSerializable),
+        // Versions are above all that was seen, whatever clocks show.
+        clock_step_ms_max: 3_600_000,
+    },
 ];
 
 /// The engine of this name.
