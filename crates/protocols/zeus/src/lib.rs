@@ -235,10 +235,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
     fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.time_out(now, effects);
-        if now.monotonic < self.wake_at || !self.layout.is_live() || self.lanes.is_stopped() {
+        if now.monotonic < self.wake_at || self.lanes.is_stopped() {
             return;
         }
         self.wake_at = Instant::NEVER;
+        if !self.layout.is_live() {
+            return;
+        }
         self.repeat_requests(now, effects);
         self.repeat_rounds(now, effects);
         self.repeat_slots(now, effects);
