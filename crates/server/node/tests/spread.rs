@@ -92,7 +92,7 @@ fn a_read_moves_no_key() {
     for node in 0..4 {
         assert_eq!(cluster.run(node, &["GET", &one]), text("1"));
         // Node 2 has copies of both.
-        let both = Reply::Array(vec![text("1"), text("2")].into());
+        let both = Reply::Array(vec![text("1"), text("2")]);
         assert_eq!(cluster.run(node, &["MGET", &one, &other]), both, "at node {}", node + 1);
     }
     assert_eq!(cluster.counted("acquired"), moved);
@@ -100,7 +100,7 @@ fn a_read_moves_no_key() {
     let far = cluster.key_at([2, 3]);
     cluster.run(2, &["SET", &far, "3"]);
     for node in 0..4 {
-        let both = Reply::Array(vec![text("1"), text("3")].into());
+        let both = Reply::Array(vec![text("1"), text("3")]);
         assert_eq!(cluster.run(node, &["MGET", &one, &far]), both, "at node {}", node + 1);
     }
     assert!(cluster.counted("acquired") > moved);
@@ -123,7 +123,7 @@ fn what_a_client_asks_for_takes_effect_in_order() {
     ];
     let tags: Vec<Tag> = ops.iter().map(|words| cluster.ask(0, 7, command(words))).collect();
     let answers = cluster.answers(0, &tags);
-    let pair = |value| Reply::Array(vec![text(value), text(value)].into());
+    let pair = |value| Reply::Array(vec![text(value), text(value)]);
     let expected = [pair("old"), Reply::Ok, text("new"), Reply::Ok, pair("newer")];
     assert_eq!(answers, expected.map(Outcome::Done));
 }
@@ -151,7 +151,7 @@ fn changes_of_what_has_no_copy_here_are_not_heard_of() {
     host.lane.block(now, tag, wait, &mut host.out);
     (0..25).for_each(|_| cluster.turn(Duration::from_millis(2)));
     cluster.run(3, &["RPUSH", &key, "v"]);
-    let popped = Reply::Array(vec![text(&key), text("v")].into());
+    let popped = Reply::Array(vec![text(&key), text("v")]);
     assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(popped)]);
 }
 
