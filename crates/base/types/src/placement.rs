@@ -17,7 +17,15 @@ pub fn shard_of(key: &[u8]) -> usize {
     usize::from(hash_slot(key)) * SHARDS / 16384
 }
 
-/// The group of a shard, in its order: that of the nodes' hashes together with it.
+/// How many nodes keep each key: as many as was said, or with 0 so many that a minority of the nodes is
+/// never all of them, and 3 at least.
+fn group_size(replicas: usize, nodes: usize) -> usize {
+    let minority = nodes.saturating_sub(1) / 2;
+    if replicas == 0 { (minority + 1).max(3) } else { replicas }
+}
+
+/// The group of a shard, in its order: that of the nodes' hashes together with it. With 0 replicas it has
+/// as many nodes as survive the loss of any minority, and 3 at least.
 pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
     let rank = |node: &NodeId| {
         let [low, high] = node.0.to_le_bytes();
@@ -25,7 +33,7 @@ pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
     };
     let mut nodes: Vec<NodeId> = placed.into_iter().collect();
     nodes.sort_by_key(rank);
-    nodes.truncate(replicas);
+    nodes.truncate(group_size(replicas, placed.len()));
     nodes
 }
 
@@ -44,6 +52,13 @@ mod tests {
         let named = groups(6).filter(|group| group.contains(&NodeId(6))).count();
         assert_eq!(moved, named);
         assert!((90..170).contains(&named), "{named} of {SHARDS}, and half of them is fair");
+    }
+
+    #[test]
+    fn a_group_survives_the_loss_of_any_minority_if_nothing_else_is_said() {
+        for (count, size) in [(1, 1), (2, 2), (3, 3), (5, 3), (6, 3), (7, 4), (9, 5)] {
+            assert_eq!(group(0, nodes(count), 0).len(), size, "{count} nodes");
+        }
     }
 
     #[test]

@@ -18,8 +18,6 @@ pub struct Capabilities {
     /// of all, or of none ([`crate::Engine::holds`]). Otherwise all replicas of a partition have the
     /// same keys.
     pub spreads: bool,
-    /// Its nodes have one lane each.
-    pub one_lane: bool,
     /// Collections are changed in place once they are large, and may be longer than a value: their
     /// changes travel alone. Otherwise each is replaced whole.
     pub large_collections: bool,
@@ -39,7 +37,6 @@ impl Capabilities {
         places: false,
         partitions: false,
         spreads: false,
-        one_lane: false,
         large_collections: false,
         replicated: true,
         recovers: true,

@@ -146,6 +146,13 @@ pub trait Engine:
         Place::Here
     }
 
+    /// Members of the group of each key, with [`Capabilities::spreads`]; 0 for as many as survive the loss
+    /// of any minority of the members ([`quorate_types::placement`]).
+    fn group_size(options: &Self::Options) -> Option<usize> {
+        let _ = options;
+        None
+    }
+
     /// Whether its records are to be kept in the order of their keys, besides.
     fn keeps_order(options: &Self::Options) -> bool {
         let _ = options;

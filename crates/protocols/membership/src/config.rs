@@ -46,7 +46,7 @@ pub struct Config {
     /// The replica groups. Silence never costs a group its last active member.
     pub groups: Vec<NodeSet>,
     /// The sizes of the replica groups that follow from the nodes over which a view places data
-    /// ([`quorate_types::placement`]), if there are such. Then a change of the voters moves data: a
+    /// ([`quorate_types::placement`]), if there are such; 0 as there. Then a change of the voters moves data: a
     /// later view says so when every live member has copied what falls to it. Without any, data is
     /// placed over the members at once, as everybody has all of it.
     pub moving: Vec<usize>,

@@ -75,7 +75,6 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
         transactions: true,
         places: true,
         spreads: true,
-        one_lane: true,
         ..Capabilities::REPLICATED
     };
 
@@ -115,7 +114,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
         C: Command<Owned = X, Reply = X::Reply>,
     {
         // What this origin has asked for before waits here for its keys, and comes first.
-        if command.updates() || self.transactions.has_line(origin) {
+        if command.updates() || self.has_line(origin) {
             return Place::Here;
         }
         let rights = self.rights();
@@ -162,7 +161,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
     }
 
     fn holds(&self, key: &[u8]) -> bool {
-        self.layout.is_active() && self.layout.reads(key)
+        self.layout.is_active() && !self.lanes.is_stopped() && self.layout.reads(key)
     }
 
     fn holds_all(&self) -> bool {
@@ -175,6 +174,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
 
     fn other_copies(&self) -> usize {
         self.layout.fewest_others()
+    }
+
+    fn group_size(options: &Options) -> Option<usize> {
+        Some(usize::try_from(options.replicas).expect("a number of members"))
     }
 
     fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}

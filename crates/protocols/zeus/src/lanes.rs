@@ -504,9 +504,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         next.map(|departure| self.depart(now, departure, effects)).is_some()
     }
 
-    /// Whether nothing of an origin is under way.
-    pub(crate) fn is_origin_free(&self, origin: u64) -> bool {
-        self.lanes.origins.is_free(origin)
+    /// Whether something of an origin waits here, or is at its home.
+    pub(crate) fn has_line(&self, origin: u64) -> bool {
+        (self.transactions.has_line(origin) || !self.lanes.origins.is_free(origin))
+            && !mutant!("zeus_read_overtakes_its_origin")
     }
 
     /// Tells a client how its transaction has ended.

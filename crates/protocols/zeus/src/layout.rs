@@ -89,12 +89,6 @@ impl Shards {
     }
 }
 
-/// Members of a group, if nothing else is said: a minority of the voters is never all of them.
-fn usual_size(voters: usize) -> usize {
-    let minority = voters.saturating_sub(1) / 2;
-    (minority + 1).max(3)
-}
-
 impl Layout {
     pub(crate) fn new(view: &View, node: NodeId, life: Incarnation, replicas: usize) -> Self {
         let is_live = view.is_live(node, life);
@@ -106,15 +100,10 @@ impl Layout {
         };
         let to_place = view.to_place();
         let active = view.active();
-        let size = |nodes: NodeSet| match replicas {
-            0 => usual_size(nodes.len()),
-            replicas => replicas,
-        };
         let mut may_place = true;
         let mut shard = |shard| {
-            let group = placement::group(shard, placed, size(placed));
-            let next: NodeSet =
-                placement::group(shard, to_place, size(to_place)).into_iter().collect();
+            let group = placement::group(shard, placed, replicas);
+            let next: NodeSet = placement::group(shard, to_place, replicas).into_iter().collect();
             let directory: Vec<NodeId> =
                 group.iter().copied().filter(|node| active.contains(*node)).collect();
             let has_all: NodeSet = directory.iter().copied().collect();
@@ -265,7 +254,6 @@ mod tests {
     fn no_minority_of_the_voters_is_a_whole_group() {
         let sizes = [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 3), (7, 4), (8, 4), (9, 5)];
         for (voters, size) in sizes {
-            assert_eq!(usual_size(voters), size, "{voters} voters");
             let view = view_of(voters as u16, Epoch(1));
             let layout = Layout::new(&view, NodeId(1), Incarnation(1), 0);
             assert!(layout.shards.iter().all(|shard| shard.keepers.len() == size.min(voters)));

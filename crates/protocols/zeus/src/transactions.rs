@@ -115,7 +115,7 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     /// Whether any of this origin waits.
     pub(crate) fn has_line(&self, origin: u64) -> bool {
-        self.lines.contains_key(&origin) && !mutant!("zeus_read_overtakes_its_origin")
+        self.lines.contains_key(&origin)
     }
 
     /// Whether a transaction waits with a key that is older than one at another node that wants it.
@@ -396,8 +396,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let may_try = !command.updates()
             && self.refusal().is_none()
             && !self.lanes.is_stopped()
-            && !self.transactions.lines.contains_key(&origin)
-            && self.is_origin_free(origin);
+            && !self.has_line(origin);
         if !may_try {
             return false;
         }

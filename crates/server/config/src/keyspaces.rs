@@ -18,7 +18,6 @@ impl Source<'_> {
         &self,
         keyspaces: &[Keyspace],
         nodes: &[NodeAddress],
-        lanes: u16,
     ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
         if keyspaces.is_empty() {
             return Ok(vec![KeyspaceConfig::new(
@@ -40,7 +39,7 @@ impl Source<'_> {
                 return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
             }
             self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
-            let engine = self.engine(keyspace, nodes, lanes)?;
+            let engine = self.engine(keyspace, nodes)?;
             let partitions = self.partitions(keyspace, &engine, nodes)?;
             // A node with a part of the keyspace is a replica of it.
             let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
@@ -61,7 +60,6 @@ impl Source<'_> {
         &self,
         keyspace: &Keyspace,
         nodes: &[NodeAddress],
-        lanes: u16,
     ) -> Result<EngineConfig, ConfigError> {
         let (name, span) = parts(&keyspace.engine);
         let Some(mut engine) = EngineConfig::named(name) else {
@@ -86,9 +84,6 @@ impl Source<'_> {
             );
             return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
         }
-        engine.check_lanes(lanes).map_err(|Unfit { problem, remedy }| {
-            self.wrong(&span, "[[keyspace]] engine", problem, &remedy)
-        })?;
         if let Some(replicas) = &keyspace.replicas
             && engine.capabilities().spreads
         {

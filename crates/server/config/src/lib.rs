@@ -246,7 +246,7 @@ impl Source<'_> {
             self.in_range(busy, "[runtime] busy_poll_us", 0..=BUSY_POLL_US_MAX)
         })?;
         let nodes = self.nodes(&file.node)?;
-        let keyspaces = self.keyspaces(&file.keyspace, &nodes, lanes as u16)?;
+        let keyspaces = self.keyspaces(&file.keyspace, &nodes)?;
         Ok(Config {
             file: self.file.to_owned(),
             cluster: name.clone(),

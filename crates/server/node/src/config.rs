@@ -1,5 +1,7 @@
 //! What a node is told at its start.
 
+use std::collections::BTreeSet;
+
 use crate::EngineConfig;
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
@@ -123,6 +125,13 @@ impl NodeConfig {
         groups.sort_unstable_by_key(|group| group.bits());
         groups.dedup();
         groups
+    }
+
+    /// The sizes of the groups of keyspaces of which a view decides who is in them.
+    pub(crate) fn moving(&self) -> Vec<usize> {
+        let sizes = self.keyspaces.iter().filter_map(|keyspace| keyspace.engine.group_size());
+        let sizes: BTreeSet<usize> = sizes.collect();
+        sizes.into_iter().collect()
     }
 
     /// The keyspace of this number.

@@ -270,6 +270,7 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
             suspect_after_max: config.suspect_after_max(),
             link_patience: config.suspect_after,
             groups: config.groups(),
+            moving: config.moving(),
             seed,
             ..Config::new(config.node, incarnation, genesis)
         },

@@ -39,8 +39,7 @@ fn cluster(setup: &Setup) -> Cluster {
         partitions: setup.partitions.clone(),
         ..KeyspaceConfig::new(KEYSPACE, "default", setup.engine.clone())
     }];
-    let lanes = if setup.engine.capabilities().one_lane { 1 } else { LANES };
-    let node = |node| config(NodeId(node), setup.nodes, lanes, keyspaces.clone());
+    let node = |node| config(NodeId(node), setup.nodes, LANES, keyspaces.clone());
     Cluster::new((1..=setup.nodes).map(node))
 }
 

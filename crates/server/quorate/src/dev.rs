@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, bail};
 use quorate_admin::Endpoint;
-use quorate_engine::Unfit;
 use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
 use quorate_resp::{Settings, Share};
 use quorate_runtime::{HostedNode, ListenError, Options};
@@ -34,11 +33,6 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
             engine.name(),
             EngineConfig::names_with(|can| can.replicated)
         );
-    }
-    if let Some(engine) = &options.engine {
-        engine.check_lanes(options.lanes).map_err(|Unfit { problem, remedy }| {
-            anyhow::anyhow!("--lanes {}: {problem}; {remedy}", options.lanes)
-        })?;
     }
     let clients = listen_all(options.port, options.nodes, "--port")?;
     let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;

@@ -76,9 +76,6 @@ impl FromStr for Beside {
         if let Some(rival) = engines.iter().find(|engine| engine.is_alone()) {
             return Err(format!("{rival} is measured alone; use hermes and meerkat here"));
         }
-        if let Some(engine) = engines.iter().find(|engine| engine.has_one_lane()) {
-            return Err(format!("{engine} runs on one lane; name it as --engine"));
-        }
         if engines.len() > BESIDE_MAX {
             return Err(format!(
                 "a run has at most {BESIDE_MAX} keyspaces beside the first one; name fewer"

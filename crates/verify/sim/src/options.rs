@@ -73,18 +73,12 @@ impl Engine {
         !self.is_rival() && !matches!(self, Self::Zeus)
     }
 
-    /// Whether its nodes have one lane.
-    pub(crate) const fn has_one_lane(self) -> bool {
-        matches!(self, Self::Zeus)
-    }
-
-    /// The faults that it survives. Zeus's members don't come and go yet, and its transactions that
-    /// only read rest on the rates of clocks. Rivals have no recovery and send nothing twice. A single node
+    /// The faults that it survives. Zeus's transactions that only read rest on the rates of clocks. Rivals have no recovery and send nothing twice. A single node
     /// has nobody to hear, and its data die with it.
     pub const fn survives(self) -> Faults {
         match self {
             Self::Hermes | Self::Meerkat => Faults::ALL,
-            Self::Zeus => Faults { rate: false, members: false, ..Faults::ALL },
+            Self::Zeus => Faults { rate: false, ..Faults::ALL },
             Self::Local => {
                 Faults { pause: true, stall: true, drift: true, clock: true, ..Faults::NONE }
             }
@@ -120,9 +114,6 @@ impl Engine {
         }
         if !self.has_sessions() && options.sessions.is_some_and(|sessions| sessions > 0) {
             return Err(format!("{self} has no sessions; choose hermes, meerkat or local"));
-        }
-        if self.has_one_lane() && options.lanes.is_some_and(|lanes| lanes > 1) {
-            return Err(format!("{self} runs on one lane; use --lanes 1"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {

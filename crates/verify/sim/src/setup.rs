@@ -81,15 +81,17 @@ impl Setup {
         let nodes = options.nodes.or(shape.nodes).unwrap_or(drawn);
         let loss_timeout = pick(&[5, 20, 20, 50], rng);
         let replicas = if rng.chance(1, 4) { u64::from(nodes) } else { 0 };
-        let network = draw_network(faults, nodes, 1, rng);
+        let drawn = 1 + rng.below(3) as u16;
+        let lanes = options.lanes.unwrap_or(drawn);
+        let network = draw_network(faults, nodes, lanes, rng);
         let text = format!(
-            "{nodes} nodes, replicas {replicas}, messages count as lost after {loss_timeout} ms, \
+            "{nodes} nodes, {lanes} lanes, replicas {replicas}, messages count as lost after {loss_timeout} ms, \
              {faults}"
         );
         let mut engine = EngineConfig::zeus();
         let value = OptionValue::Number(replicas as i64);
         engine.set("replicas", value).expect("a cluster has no more nodes than that");
-        let mut nodes = configs(nodes, 1, engine, rng);
+        let mut nodes = configs(nodes, lanes, engine, rng);
         draw_patience(&mut nodes, rng);
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);

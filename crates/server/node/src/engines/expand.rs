@@ -61,6 +61,15 @@ macro_rules! engines {
                 }
             }
 
+            /// Members of the group of each key, if a view decides which those are.
+            pub(crate) fn group_size(&self) -> Option<usize> {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$Variant(options) => {
+                        <$machine as quorate_engine::Engine>::group_size(options)
+                    })+
+                }
+            }
+
             /// What a guest must know to coordinate its transactions.
             pub(crate) fn guest_terms(&self) -> Vec<u8> {
                 match self {

@@ -101,23 +101,6 @@ impl EngineConfig {
         Ok(())
     }
 
-    /// Whether nodes with so many lanes can have a keyspace of this engine.
-    ///
-    /// # Errors
-    /// When they can't.
-    pub fn check_lanes(&self, lanes: u16) -> Result<(), Unfit> {
-        if lanes == 1 || !self.capabilities().one_lane {
-            return Ok(());
-        }
-        Err(Unfit {
-            problem: format!("engine '{}' runs on one lane, and there are {lanes}", self.name()),
-            remedy: format!(
-                "use 1 lane, or choose engine {}",
-                Self::names_with(|can| can.transactions && !can.one_lane)
-            ),
-        })
-    }
-
     fn not_an_option(info: &EngineInfo, name: &str) -> Unfit {
         let has = |engine: &&EngineInfo| engine.options.iter().any(|spec| spec.name == name);
         match Self::ALL.iter().find(has) {

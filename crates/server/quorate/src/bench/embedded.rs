@@ -123,10 +123,6 @@ impl Bench<'_> {
                 |Unfit { problem, remedy }| anyhow!("--isolation {isolation}: {problem}; {remedy}"),
             )?;
         }
-        let lanes = self.own.lanes;
-        engine
-            .check_lanes(lanes)
-            .map_err(|Unfit { problem, remedy }| anyhow!("--lanes {lanes}: {problem}; {remedy}"))?;
         Ok(engine)
     }
 
