@@ -20,6 +20,11 @@ const fn move_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> 
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "moves::"), RANDOM], in_gate }
 }
 
+/// A guard of what is forgotten.
+const fn release_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "release::"), RANDOM], in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -183,6 +188,68 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", true),
     mutant("zeus_takes_again", "an owner does not take again what it has taken", false),
+    release_mutant(
+        "zeus_forgets_without_release",
+        "nobody forgets a key before its owner has given it up",
+        true,
+    ),
+    release_mutant(
+        "zeus_forgets_above_floor",
+        "a key is forgotten when the floor is above it",
+        false,
+    ),
+    release_mutant(
+        "zeus_absent_before_copied",
+        "a key that has not been copied is not one that was forgotten",
+        false,
+    ),
+    release_mutant("zeus_absent_at_zero", "a key without a record is at the floor", true),
+    release_mutant(
+        "zeus_floor_claims_below",
+        "a node promises a floor when what it has under way is committed",
+        false,
+    ),
+    release_mutant(
+        "zeus_floor_replays_below",
+        "the floor rises when nobody will replay anything below it",
+        false,
+    ),
+    release_mutant(
+        "zeus_promise_not_told",
+        "a node that was not there begins above the floor too",
+        false,
+    ),
+    release_mutant("zeus_floor_ignores_loans", "a floor waits for what other lanes do", true),
+    release_mutant(
+        "zeus_floor_asks_one_lane",
+        "a floor rises when no lane will replay anything below it",
+        false,
+    ),
+    release_mutant(
+        "zeus_borrower_settles_at_zero",
+        "what a borrower writes is at the floor of its lane, as to its owner",
+        false,
+    ),
+    release_mutant(
+        "zeus_absent_version_of_one_lane",
+        "a key without a record shows the floor of its own lane",
+        false,
+    ),
+    release_mutant(
+        "zeus_walk_takes_what_is_lent",
+        "what is lent is left alone by its own lane",
+        false,
+    ),
+    release_mutant(
+        "zeus_hopeless_request_kept",
+        "a request that nobody serves goes with its transaction",
+        false,
+    ),
+    release_mutant(
+        "zeus_expiry_left_to_readers",
+        "an expired value is deleted without a reader",
+        false,
+    ),
     move_mutant("zeus_group_of_voters", "a group is of nodes that have what it holds", false),
     move_mutant("zeus_leaver_reads", "a node that is about to leave a group reads no more", false),
     move_mutant(

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_types::{UnixMillis, hash_key};
+use quorate_types::{LaneId, UnixMillis, hash_key};
 
 use quorate_collections::{Collection, ValueKind, is_collection, may_be_large};
 
@@ -252,6 +252,10 @@ impl<M: Meta> LaneShared for MapTable<M> {
 
     fn raise_highest(&mut self, to: u64) {
         self.highest = self.highest.max(to);
+    }
+
+    fn raised_by(&self, _: LaneId) -> u64 {
+        self.highest
     }
 
     fn least(&self, cell: usize) -> u64 {

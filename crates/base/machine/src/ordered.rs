@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use core::ops::Bound;
 
+use quorate_types::LaneId;
+
 use crate::{LaneShared, Table};
 
 /// A table whose keys can be visited in their order, which is that of their bytes.
@@ -161,6 +163,10 @@ impl<T: LaneShared> LaneShared for Ordered<T> {
 
     fn raise_highest(&mut self, to: u64) {
         self.table.raise_highest(to);
+    }
+
+    fn raised_by(&self, lane: LaneId) -> u64 {
+        self.table.raised_by(lane)
     }
 
     fn least(&self, cell: usize) -> u64 {

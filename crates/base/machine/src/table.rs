@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::hash::Hash;
 
-use quorate_types::UnixMillis;
+use quorate_types::{LaneId, UnixMillis};
 
 use quorate_collections::{Collection, ValueKind};
 
@@ -194,6 +194,8 @@ pub trait LaneShared {
     fn highest(&self) -> u64;
     /// Raises it, unless it is as high already.
     fn raise_highest(&mut self, to: u64);
+    /// The number that this lane has raised it to.
+    fn raised_by(&self, lane: LaneId) -> u64;
     /// The least of the numbers that the lanes have set in this cell; every lane's is 0 at first.
     fn least(&self, cell: usize) -> u64;
     /// Sets this lane's number in a cell, one of the first [`CELLS`].

@@ -1,6 +1,7 @@
 //! The few numbers that lanes share besides records.
 
 use quorate_machine::{CELLS, LaneShared, Meta};
+use quorate_types::LaneId;
 
 use crate::shared_table::SharedTable;
 use crate::sync::{Count, Ordering};
@@ -29,6 +30,10 @@ impl<M: Meta> LaneShared for SharedTable<M> {
         if own.load(Ordering::Relaxed) < to {
             own.fetch_max(to, Ordering::SeqCst);
         }
+    }
+
+    fn raised_by(&self, lane: LaneId) -> u64 {
+        self.store().numbers()[usize::from(lane.0)].highest.load(Ordering::SeqCst)
     }
 
     fn least(&self, cell: usize) -> u64 {

@@ -220,6 +220,10 @@ impl LaneShared for Watched {
         self.table.raise_highest(to);
     }
 
+    fn raised_by(&self, lane: LaneId) -> u64 {
+        self.table.raised_by(lane)
+    }
+
     fn least(&self, cell: usize) -> u64 {
         self.table.least(cell)
     }

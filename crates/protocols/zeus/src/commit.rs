@@ -8,7 +8,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Completion, Effects, Gate, Outcome, Record as _, Table, mutant};
+use quorate_machine::{
+    Command, Completion, Effects, Gate, LaneShared, Outcome, Record as _, Table, mutant,
+};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
 use crate::lanes::Client;
@@ -137,7 +139,7 @@ pub(crate) struct Committing<'a> {
     pub(crate) items: Items<'a>,
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// The live members that keep what a transaction wrote, besides this node.
     pub(crate) fn followers(&self, items: Items<'_>) -> NodeSet {
         let groups = items.iter().map(|item| self.layout.group(item.key));

@@ -19,7 +19,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Record as _, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::message::{Message, Requester, Settled};
@@ -63,7 +63,7 @@ impl Round {
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A node wants a key.
     pub(crate) fn on_req(
         &mut self,
@@ -100,7 +100,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// the clocks or numbers of drivers: no node loses always.
     pub(crate) fn next_round_at(&mut self, last: Timestamp) -> Timestamp {
         let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
-        let version = last.version + 1 + self.rng.below(CHANCES);
+        let version = last.version.max(self.floor.promised) + 1 + self.rng.below(CHANCES);
         Timestamp::new(version, WriterId::new(self.layout.number, lane))
     }
 
@@ -323,16 +323,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let has_copy = |node| self.layout.directory(key).any(|other| other == node);
         let lacks_copy = receiver.is_some_and(|node| !has_copy(node));
         let clock = self.clock;
-        let mut version = Timestamp::ZERO;
-        let mut value = None;
-        if let Some(record) = self.table.lock_existing(key) {
-            version = record.meta().version;
-            if is_owner && lacks_copy {
-                let mut packed = Vec::new();
-                value = record.whole(&mut packed).map(Value::of);
-            }
-        }
-        let copy = (is_owner && lacks_copy).then(|| value.as_ref().map(Value::content));
+        let version = self.meta(key).version;
+        let mut packed = Vec::new();
+        let record = self.table.lock_existing(key);
+        let whole = record.and_then(|record| record.whole(&mut packed).map(Value::of));
+        // Not all know as much of a key that is absent.
+        let copy = (is_owner && (lacks_copy || whole.is_none()))
+            .then(|| whole.as_ref().map(Value::content));
         let message = Message::Ack { key, round: at, requester, previous, version, clock, copy };
         let agreement = Agreement { key, round: at, requester, previous, version, copy };
         match receiver {

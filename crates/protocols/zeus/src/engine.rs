@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_engine::{Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Place};
-use quorate_machine::{Command, Effects, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_types::{EngineId, Incarnation, NodeSet, Now, Tag, limits};
 use quorate_wire::{Malformed, Writer};
@@ -50,7 +50,7 @@ impl quorate_engine::Options for Options {
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Sessions for Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Sessions for Zeus<T, X> {
     fn call(&mut self, _: Now, tag: Tag, _: Permit, _: Request<X>, _: &mut impl Effects<Self>) {
         unreachable!("a node refuses the call {tag:?} of an engine without calls");
     }
@@ -66,7 +66,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Sessions for Zeus<T, X> {
     fn end_session(&mut self, _: &LeaseEnd) {}
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Engine for Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<T, X> {
     const ID: EngineId = ID;
     const NAME: &'static str = "zeus";
     const SUMMARY: &'static str = "transactions over any keys, each on the node that owns its data, \

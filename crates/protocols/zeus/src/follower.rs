@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Record as _, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A transaction of another coordinator, from it or from a node that replays it.
     pub(crate) fn on_update(
         &mut self,
@@ -205,9 +205,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             let settled = Settled { round: item.round, owner: coordinator };
             self.adopt_beneath(now, item.key, settled, effects);
         }
-        let mut record = self.table.lock_key(item.key, item.content.map_or(0, |c| c.bytes.len()));
-        let meta = record.meta();
-        if meta.version < version {
+        if self.meta(item.key).version < version {
+            let absent = self.absent(item.key);
+            let length = item.content.map_or(0, |content| content.bytes.len());
+            let mut record = self.table.lock_key(item.key, length);
+            let meta = record.meta().or(absent);
             assert!(meta.data != DataState::Write, "two nodes write one key");
             match item.content {
                 Some(content) => record.set_content(content),
@@ -219,8 +221,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             };
             record.set_meta(Meta { version, data, ..meta });
         }
-        drop(record);
         if is_own {
+            self.sweep.note(item.content);
             self.note_arrived(item.key, version);
         } else {
             self.note_changed(item.key, effects);

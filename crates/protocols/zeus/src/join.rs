@@ -15,7 +15,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Backoff, Command, Effects, Record as _, Scan, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Scan, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, lane_of_key, limits};
 
@@ -55,7 +55,14 @@ struct Question {
     cursor: u64,
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl Joining {
+    /// Whether a key has come, if there is one.
+    pub(crate) fn has_copied(&self, key: &[u8]) -> bool {
+        !self.lacking.contains(shard_of(key)) && !self.awaited.contains_key(key)
+    }
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Whether this node holds all that its groups hold, and those that it is about to be in. An active
     /// one also sees to it that no group would lose its last active member if data were placed as it
     /// should be.
@@ -99,10 +106,6 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             layout.copies(shard) && (!has_joined(shard) || mutant!("zeus_view_forgets_copies"))
         };
         let lacking = Shards::that(is_lacking);
-        self.leave_shards(now, before, &stays, effects);
-        if layout.is_active() && !(0..SHARDS).any(|shard| layout.learns(shard)) {
-            return;
-        }
         let question = question.filter(|question| {
             let goes_on =
                 |shard: usize| stays.contains(shard) && layout.donor(shard) == Some(question.donor);
@@ -111,7 +114,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let backoff = Backoff::default();
         let mut joining = Joining { lacking, question, request, backoff, awaited };
         joining.awaited.retain(|key, _| stays.contains(shard_of(key)));
-        self.joining = Some(joining);
+        let learns = !layout.is_active() || (0..SHARDS).any(|shard| layout.learns(shard));
+        self.joining = learns.then_some(joining);
+        self.leave_shards(now, before, &stays, effects);
         self.ask_donor(now, effects);
     }
 
@@ -249,7 +254,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         self.counters.copied += 1;
-        let meta = self.meta(entry.key);
+        let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
         let joining = self.joining.as_mut().expect("it copies");
         if entry.is_under_way {
             if meta.version < entry.version {
@@ -267,7 +272,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                     None => record.clear(),
                 }
                 let (version, data) = (entry.version, DataState::Valid);
-                record.set_meta(Meta { version, data, ..record.meta() });
+                record.set_meta(Meta { version, data, ..record.meta().or(absent) });
+                self.sweep.note(entry.content);
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;

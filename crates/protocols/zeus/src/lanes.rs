@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use quorate_machine::{
-    Command, Completion, Effects, Origins, Outcome, Share, Slab, Slot, Table, mutant,
+    Command, Completion, Effects, LaneShared, Origins, Outcome, Share, Slab, Slot, Table, mutant,
 };
 use quorate_types::{Epoch, LaneId, Now, Tag, Timestamp, View, lane_of_key};
 
@@ -108,6 +108,17 @@ pub enum Letter<X: Command> {
         /// The key.
         key: Key,
     },
+    /// To the other lanes: say when this node knows of each transaction up to this version that has a key
+    /// of mine that it is committed.
+    Watch {
+        /// A floor that is to be.
+        at: u64,
+    },
+    /// Back: it does.
+    Known {
+        /// The floor.
+        at: u64,
+    },
     /// Records of these shards were dropped, since this node has come back to shards that it had left.
     /// What your streams have applied of them is gone.
     Dropped {
@@ -144,6 +155,8 @@ struct Borrowed {
 #[derive(Clone, Debug)]
 struct Lent {
     to: LaneId,
+    /// Which loan of this lane it is.
+    number: u64,
     recalled: Option<Timestamp>,
 }
 
@@ -156,8 +169,12 @@ pub(crate) struct Lanes<X: Command> {
     borrowed: BTreeMap<Key, Borrowed>,
     asked: BTreeMap<Key, (Need, Timestamp)>,
     lent: BTreeMap<Key, Lent>,
+    /// Loans so far.
+    pub(crate) loans: u64,
     /// Transactions by which other lanes ask for keys of this one.
     asks: BTreeMap<(Key, LaneId), u64>,
+    /// The floors of other lanes that wait for what this one follows.
+    pub(crate) watched: BTreeMap<LaneId, u64>,
     /// The view for which this lane has stopped.
     next_view: Option<View>,
     /// The first epoch of this life.
@@ -181,7 +198,9 @@ impl<X: Command> Lanes<X> {
             borrowed: BTreeMap::new(),
             asked: BTreeMap::new(),
             lent: BTreeMap::new(),
+            loans: 0,
             asks: BTreeMap::new(),
+            watched: BTreeMap::new(),
             next_view: None,
             first_epoch: None,
             early: VecDeque::new(),
@@ -198,6 +217,16 @@ impl<X: Command> Lanes<X> {
 
     pub(crate) fn is_lent(&self, key: &[u8]) -> bool {
         self.lent.contains_key(key)
+    }
+
+    /// Whether each of the first loans has been returned.
+    pub(crate) fn has_back(&self, loans: u64) -> bool {
+        self.lent.values().all(|lent| lent.number > loans)
+    }
+
+    /// Every key that is lent.
+    pub(crate) fn lent_keys(&self) -> Vec<Key> {
+        self.lent.keys().cloned().collect()
     }
 
     pub(crate) fn is_borrowed(&self, key: &[u8]) -> bool {
@@ -236,12 +265,7 @@ impl<X: Command> Hash for Lanes<X> {
 
 // --- epochs ----------------------------------------------------------------------------------------
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
-    /// Whether a key belongs to this lane.
-    pub(crate) fn is_own(&self, key: &[u8]) -> bool {
-        self.config.lanes == 1 || lane_of_key(key, self.config.lanes) == self.config.lane
-    }
-
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A newer view is in force. It begins here when all lanes have stopped.
     pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
         let known = self.lanes.next_view.as_ref().map_or(self.layout.epoch, |view| view.epoch);
@@ -381,7 +405,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    fn write_to(&self, lane: LaneId, letter: Letter<X>, effects: &mut impl Effects<Self>) {
+    pub(crate) fn write_to(
+        &self,
+        lane: LaneId,
+        letter: Letter<X>,
+        effects: &mut impl Effects<Self>,
+    ) {
         effects.mail(lane, Mail::Letter(self.layout.epoch, letter));
     }
 
@@ -423,13 +452,19 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             Letter::Return { key, clock } => {
                 self.observe(clock);
                 self.lanes.lent.remove(&key);
+                self.note_key(&key);
                 self.changed.insert(key);
             }
             Letter::Changed { key } => {
                 let version = self.meta(&key).version;
+                self.note_key(&key);
                 self.note_arrived(&key, version);
                 self.changed.insert(key);
             }
+            Letter::Watch { at } => {
+                self.lanes.watched.insert(from, at);
+            }
+            Letter::Known { at } => self.on_known(from, epoch, at, effects),
             Letter::Dropped { shards } => self.apply_again(now, &shards, effects),
         }
     }
@@ -605,10 +640,13 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Lends a key to the lane that has asked for it.
     pub(crate) fn lend(&mut self, to: LaneId, key: &[u8], effects: &mut impl Effects<Self>) {
         effects.probe("zeus: a key is lent to another lane");
-        self.lanes.lent.insert(key.into(), Lent { to, recalled: None });
+        self.lanes.loans += 1;
+        let number = self.lanes.loans;
+        self.lanes.lent.insert(key.into(), Lent { to, number, recalled: None });
         let meta = self.meta(key);
         let by_default = self.layout.node_of(meta.owner).is_none();
-        let letter = Letter::Lend { key: key.into(), by_default, clock: self.clock };
+        let clock = self.clock.max(self.floor.promised);
+        let letter = Letter::Lend { key: key.into(), by_default, clock };
         self.write_to(to, letter, effects);
     }
 

@@ -29,6 +29,7 @@
 //! | NACK | driver → requester | another round was first |
 //! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
+//! | FLOOR | node ↔ leader | forget what was deleted, up to here |
 //! | COPY_READ, COPY_KEY, COPY | joining ↔ active replica | what was there before it joined |
 //!
 //! # Costs
@@ -57,6 +58,8 @@
 //!   largest alone is not enough.
 //! - **Versions are hybrid timestamps**, above everything that their transaction has read or
 //!   overwritten. They are never used twice, so `WATCH` is exact.
+//! - **Groups change with the members** (`layout.rs`, `join.rs`), and what was deleted is forgotten
+//!   (`sweep.rs`, `floor.rs`); the paper has neither.
 //! - **An answer waits for the commit** of its transaction, and of those before it. The paper leaves
 //!   open what a client may be told when.
 #![no_std]
@@ -67,6 +70,7 @@ extern crate alloc;
 mod commit;
 mod directory;
 mod engine;
+mod floor;
 mod follower;
 mod join;
 mod lanes;
@@ -80,8 +84,10 @@ mod sweep;
 mod transactions;
 mod workspace;
 
-use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Table};
-use quorate_types::{Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now};
+use quorate_machine::{Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp,
+};
 
 pub use quorate_machine::Request;
 
@@ -89,7 +95,9 @@ pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
 pub use lanes::{Letter, Mail, Stage};
 pub use layout::Shards;
-pub use message::{Entries, Entry, Item, Items, Message, Requester, Settled, Slots, Update};
+pub use message::{
+    Entries, Entry, FloorStep, Item, Items, Message, Requester, Settled, Slots, Update,
+};
 pub use meta::{DataState, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
@@ -98,7 +106,7 @@ use ownership::Agreement;
 /// What may have to be sent again is looked at no more often than this.
 const TICK: Duration = Duration::from_micros(200);
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeus<T, X> {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<X>;
     type Outcome = Outcome<X::Reply>;
@@ -113,12 +121,14 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a key has no directory",
         "zeus: a key is lent to another lane",
         "zeus: a lane wants its key back",
+        "zeus: a key without a value is released",
         "zeus: a node comes back to a shard that it has left",
         "zeus: a reader becomes an owner",
         "zeus: a reader finds an expired value",
         "zeus: a reader has waited for too long",
         "zeus: a reader is overtaken by a commit",
         "zeus: a reader waits for a commit",
+        "zeus: a record is forgotten",
         "zeus: a replica has joined",
         "zeus: a request becomes older",
         "zeus: a request is made again",
@@ -141,13 +151,16 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Protocol for Zeus<T, X> {
         "zeus: a transaction waits for what it depends on",
         "zeus: all nodes have recovered",
         "zeus: ownership acquired",
+        "zeus: an expired value is deleted",
+        "zeus: the floor is to rise",
+        "zeus: the floor rises",
         "zeus: the owner defers its answer",
         "zeus: the owner reads what is not committed",
         "zeus: what is left of a shard is dropped",
     ];
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Machine for Zeus<T, X> {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
             Event::Message { from, epoch, body } => {
@@ -181,7 +194,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Machine for Zeus<T, X> {
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn on_message(
         &mut self,
         now: Now,
@@ -222,7 +235,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             Message::Committed { coordinator, upto } => {
                 self.on_committed(now, coordinator, upto, effects);
             }
-            Message::Recovered { clock, asks } => self.on_recovered(from, clock, asks, effects),
+            Message::Recovered { clock, promised, asks } => {
+                self.on_recovered(from, clock, promised, asks, effects);
+            }
+            Message::Floor { step, at } => self.on_floor(now, from, step, at, effects),
             Message::CopyRead { request, cursor, shards } => {
                 self.on_copy_read(from, request, cursor, &shards, effects);
             }
@@ -249,6 +265,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_recovery(now, effects);
         self.repeat_copy(now, effects);
         self.sweep(now, effects);
+        self.repeat_floor(now, effects);
         let requests = self.acquisitions.values().map(|open| open.again_at);
         let is_live = |from: MemberNumber| self.layout.node_of(from).is_some();
         let streams = self.streams.iter();
@@ -259,6 +276,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             self.next_recovery(),
             self.next_copy(),
             self.next_sweep(),
+            self.floor.next_deadline(),
         ];
         let next = requests.chain(streams).chain(rest).min();
         self.wake_at = self.wake_at.min(next.unwrap_or(Instant::NEVER));
@@ -277,6 +295,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         self.streams.clear();
         (self.recovery, self.joining) = (None, None);
         self.sweep = Default::default();
+        self.floor = Default::default();
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;
@@ -285,7 +304,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
 
 // --- for checks ----------------------------------------------------------------------------------
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// The epoch of the view that it knows.
     pub fn epoch(&self) -> Epoch {
         self.layout.epoch
@@ -299,6 +318,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// The live members that keep a key up to date besides its owner.
     pub fn group_of(&self, key: &[u8]) -> NodeSet {
         self.layout.group(key)
+    }
+
+    /// The version of this lane's keys without a record.
+    pub fn floor(&self) -> Timestamp {
+        self.floor.absent_at()
     }
 
     /// The owner of a key, as its words say.

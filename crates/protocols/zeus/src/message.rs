@@ -120,8 +120,17 @@ pub enum Message<'a> {
     Recovered {
         /// Its hybrid clock.
         clock: u64,
+        /// What it has promised to begin above.
+        promised: u64,
         /// Whether it asks the receiver for the same.
         asks: bool,
+    },
+    /// A step of raising the floor, between the leader and all others.
+    Floor {
+        /// Which one.
+        step: FloorStep,
+        /// The floor that is to be; 0 in a wish.
+        at: u64,
     },
     /// Joining replica → active member of its groups: what do you have for me?
     CopyRead {
@@ -148,6 +157,23 @@ pub enum Message<'a> {
         /// Records, and entries of the directory.
         entries: Entries<'a>,
     },
+}
+
+/// A step of raising the floor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FloorStep {
+    /// Node → leader: there is something to forget.
+    Wish,
+    /// Leader → all: begin above it from now on.
+    Prepare,
+    /// Node → leader: what it had under way is committed.
+    Promised,
+    /// Leader → all: know that of others.
+    Finish,
+    /// Node → leader: it does.
+    Ready,
+    /// Leader → all: it is the floor.
+    Commit,
 }
 
 /// A committed transaction of a coordinator's pipeline.
@@ -319,6 +345,12 @@ impl Settled {
     }
 }
 
+fn read_step(reader: &mut Reader<'_>) -> Result<FloorStep, Malformed> {
+    use FloorStep::{Commit, Finish, Prepare, Promised, Ready, Wish};
+    let steps = [Wish, Prepare, Promised, Finish, Ready, Commit];
+    steps.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown step of a floor"))
+}
+
 fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> {
     let mut shards = Shards::default();
     for word in &mut shards.0 {
@@ -469,6 +501,7 @@ const RECOVERED: u8 = 9;
 const COPY_READ: u8 = 10;
 const COPY: u8 = 11;
 const COPY_KEY: u8 = 12;
+const FLOOR: u8 = 13;
 
 impl<'a> Message<'a> {
     /// Appends the message.
@@ -530,10 +563,16 @@ impl<'a> Message<'a> {
                 writer.u32(coordinator.0);
                 writer.u64(upto);
             }
-            Self::Recovered { clock, asks } => {
+            Self::Recovered { clock, promised, asks } => {
                 writer.u8(RECOVERED);
                 writer.u64(clock);
+                writer.u64(promised);
                 writer.u8(u8::from(asks));
+            }
+            Self::Floor { step, at } => {
+                writer.u8(FLOOR);
+                writer.u8(step as u8);
+                writer.u64(at);
             }
             Self::CopyRead { request, cursor, shards } => {
                 writer.u8(COPY_READ);
@@ -599,7 +638,12 @@ impl<'a> Message<'a> {
             COMMITTED => {
                 Self::Committed { coordinator: read_member(&mut reader)?, upto: reader.u64()? }
             }
-            RECOVERED => Self::Recovered { clock: reader.u64()?, asks: read_flag(&mut reader)? },
+            RECOVERED => Self::Recovered {
+                clock: reader.u64()?,
+                promised: reader.u64()?,
+                asks: read_flag(&mut reader)?,
+            },
+            FLOOR => Self::Floor { step: read_step(&mut reader)?, at: reader.u64()? },
             COPY_READ => Self::CopyRead {
                 request: reader.u64()?,
                 cursor: reader.u64()?,

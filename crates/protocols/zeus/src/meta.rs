@@ -1,6 +1,7 @@
 //! The words of a record: two of its data, two of its ownership.
 
 use quorate_engine::Readable;
+use quorate_machine::mutant;
 use quorate_types::{MemberNumber, Timestamp};
 
 /// Whether the value may be read (the paper's `t_state`).
@@ -41,6 +42,20 @@ pub struct Meta {
     pub state: OwnerState,
     /// The member that it was moved to last, live or not; 0 if it never was.
     pub owner: MemberNumber,
+}
+
+impl Meta {
+    /// These words, or those of a key without a record as far as they were never set: a lane that
+    /// writes a key of another says nothing of its owner.
+    pub(crate) fn or(self, absent: Self) -> Self {
+        if self == Self::default() {
+            absent
+        } else if self.round == Timestamp::ZERO && !mutant!("zeus_borrower_settles_at_zero") {
+            Self { round: absent.round, ..self }
+        } else {
+            self
+        }
+    }
 }
 
 impl quorate_machine::Meta for Meta {

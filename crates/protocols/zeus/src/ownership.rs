@@ -8,7 +8,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Content, Effects, Record as _, Table, ValueKind, mutant};
+use quorate_machine::{
+    Command, Content, Effects, LaneShared, Record as _, Table, ValueKind, mutant,
+};
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMillis};
 
 use crate::message::{Message, Requester, Settled};
@@ -75,7 +77,7 @@ pub(crate) struct Agreement<'a> {
     pub(crate) copy: Option<Option<Content<'a>>>,
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Asks for a key that this node does not own, unless it has asked already.
     pub(crate) fn acquire(
         &mut self,
@@ -130,7 +132,12 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         acquisition.tries += 1;
         let driver = self.layout.directory(key).nth(own.unwrap_or(turn));
         match driver {
-            None => effects.probe("zeus: a key has no directory"),
+            None => {
+                effects.probe("zeus: a key has no directory");
+                if !self.transactions.wait_for(key) && !mutant!("zeus_hopeless_request_kept") {
+                    self.acquisitions.remove(key);
+                }
+            }
             Some(node) if node == self.layout.node => {
                 self.on_req(now, key, requester, resumes, effects);
             }
@@ -220,8 +227,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     fn take(&mut self, now: Now, key: &[u8], tally: Tally, effects: &mut impl Effects<Self>) {
         let Tally { round, previous, version, copy, .. } = tally;
         let version = version.expect("the owner is an arbiter");
+        let absent = self.absent(key);
         let mut record = self.table.lock_key(key, 0);
-        let meta = record.meta();
+        let meta = record.meta().or(absent);
         assert!(meta.round <= round, "a round is complete that an arbiter has left for another");
         match copy {
             Some(Some(value)) => record.set_content(value.content()),
@@ -236,6 +244,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             state: OwnerState::Valid,
             owner: self.layout.number,
         });
+        self.sweep.note(record.content());
         drop(record);
         if let Some(joining) = &mut self.joining {
             joining.awaited.remove(key);

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use quorate_machine::{Command, Completion, Effects, Outcome, Refusal, Table, mutant};
+use quorate_machine::{Command, Completion, Effects, LaneShared, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::follower::Replay;
@@ -33,7 +33,7 @@ pub(crate) struct Recovery {
     again_at: Instant,
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A newer view is in force on all lanes.
     pub(crate) fn begin_epoch(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
         let layout = self.layout_of(view).into();
@@ -53,6 +53,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let again_at = self.repeat_at(now);
         let own = self.pipeline.last();
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, again_at });
+        self.floor.abort_round();
+        self.lanes.watched.clear();
         self.forget_agreements();
         self.begin_replays();
         self.begin_copy(now, &before, effects);
@@ -160,8 +162,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let recovery = self.recovery.as_mut().expect("it is under way");
         if !mem::replace(&mut recovery.is_told, true) {
             recovery.heard.insert(node);
-            let clock = self.clock;
-            effects.broadcast(live.without(node), &Message::Recovered { clock, asks: false });
+            let (clock, promised) = (self.clock, self.floor.promised);
+            let message = Message::Recovered { clock, promised, asks: false };
+            effects.broadcast(live.without(node), &message);
         }
         if !live.is_subset(recovery.heard) && !mutant!("zeus_barrier_of_one") {
             return;
@@ -179,16 +182,21 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         from: NodeId,
         clock: u64,
+        promised: u64,
         asks: bool,
         effects: &mut impl Effects<Self>,
     ) {
         self.observe(clock);
+        if !mutant!("zeus_promise_not_told") {
+            self.floor.promised = self.floor.promised.max(promised);
+        }
         let is_told = self.recovery.as_ref().is_none_or(|recovery| recovery.is_told);
         if let Some(recovery) = &mut self.recovery {
             recovery.heard.insert(from);
         }
         if asks && is_told {
-            effects.send(from, &Message::Recovered { clock: self.clock, asks: false });
+            let (clock, promised) = (self.clock, self.floor.promised);
+            effects.send(from, &Message::Recovered { clock, promised, asks: false });
         }
     }
 
@@ -200,8 +208,8 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             recovery.again_at = again_at;
             let missing = self.layout.live.difference(recovery.heard).without(self.layout.node);
             if recovery.is_told {
-                let clock = self.clock;
-                effects.broadcast(missing, &Message::Recovered { clock, asks: true });
+                let (clock, promised) = (self.clock, self.floor.promised);
+                effects.broadcast(missing, &Message::Recovered { clock, promised, asks: true });
             }
         }
         for coordinator in self.gone() {

@@ -4,13 +4,15 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use quorate_machine::{Command, Record as _, Rng, Table, Timeouts, mutant};
+use quorate_machine::{Command, LaneShared, Record as _, Rng, Table, Timeouts, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
+    lane_of_key,
 };
 
 use crate::commit::Pipeline;
 use crate::directory::Round;
+use crate::floor::Floor;
 use crate::follower::Stream;
 use crate::join::Joining;
 use crate::lanes::Lanes;
@@ -43,6 +45,8 @@ pub struct Config {
     pub message_loss_timeout: Duration,
     /// How long a transaction may wait for its keys.
     pub op_timeout: Duration,
+    /// How old a deleted key gets before it is forgotten, and how often the floor may rise.
+    pub collect_every: Duration,
     /// Seeds jitter.
     pub seed: u64,
 }
@@ -58,6 +62,7 @@ impl Config {
             replicas: 3,
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
+            collect_every: Duration::from_secs(10),
             seed,
         }
     }
@@ -65,7 +70,7 @@ impl Config {
 
 /// One lane.
 #[derive(Clone, Hash)]
-pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
+pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) config: Config,
     pub(crate) life: Incarnation,
     pub(crate) table: T,
@@ -87,6 +92,7 @@ pub struct Zeus<T: Table<Meta = Meta>, X: Command> {
     pub(crate) recovery: Option<Recovery>,
     pub(crate) joining: Option<Joining>,
     pub(crate) sweep: Sweep,
+    pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
     pub(crate) lanes: Lanes<X>,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
@@ -115,7 +121,7 @@ impl core::hash::Hash for Counters {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
     /// A lane that knows no view yet.
     pub fn new(config: Config, table: T) -> Self {
         let lanes = config.lanes;
@@ -134,6 +140,7 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
             recovery: None,
             joining: None,
             sweep: Sweep::default(),
+            floor: Floor::default(),
             transactions: Transactions::default(),
             lanes: Lanes::new(lanes),
             changed: BTreeSet::new(),
@@ -176,16 +183,36 @@ impl<T: Table<Meta = Meta>, X: Command> Zeus<T, X> {
 
     // --- records ---------------------------------------------------------------------------------
 
+    /// Whether a key belongs to this lane.
+    pub(crate) fn is_own(&self, key: &[u8]) -> bool {
+        self.config.lanes == 1 || lane_of_key(key, self.config.lanes) == self.config.lane
+    }
+
+    /// The words of a key without a record. Where a node has not copied what there is, it knows nothing of
+    /// what was forgotten; nor does a lane know what another has copied.
+    pub(crate) fn absent(&self, key: &[u8]) -> Meta {
+        let is_copied = self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
+        let is_known = self.is_own(key) && self.layout.in_group(key);
+        if !is_known || !(is_copied || mutant!("zeus_absent_before_copied")) {
+            return Meta::default();
+        }
+        let at = self.floor.absent_at();
+        Meta { version: at, round: at, ..Meta::default() }
+    }
+
     pub(crate) fn meta(&mut self, key: &[u8]) -> Meta {
-        self.table.lock_existing(key).map(|record| record.meta()).unwrap_or_default()
+        let absent = self.absent(key);
+        self.table.lock_existing(key).map_or(absent, |record| record.meta().or(absent))
     }
 
     /// Changes the words of a record in one go: another lane may change others of them.
     pub(crate) fn change_meta(&mut self, key: &[u8], change: impl FnOnce(&mut Meta)) {
+        let absent = self.absent(key);
         let mut record = self.table.lock_key(key, 0);
-        let mut meta = record.meta();
+        let mut meta = record.meta().or(absent);
         change(&mut meta);
         record.set_meta(meta);
+        self.sweep.note(record.content());
     }
 
     /// The owner of a key, as this node knows.

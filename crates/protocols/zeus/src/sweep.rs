@@ -1,41 +1,109 @@
-//! What nobody asks for: records of shards that this node has left.
+//! What nobody asks for: values past their time, keys that were deleted, and records of shards that
+//! this node has left.
 //!
-//! A walk looks at a few records at a time, and rests when a pass has found nothing more to do.
+//! A walk looks at a few records at a time. There are passes as long as one has found something to come
+//! back to.
+//!
+//! A key without a value is *released* once it is of age: its default owner drives a round whose
+//! requester is nobody, and which is settled, as one whose requester is gone, with nobody as the owner.
+//! The owner agrees when it is done with the key, and gives it up; so no two nodes disagree on who owns
+//! a key that some have forgotten. Then every replica forgets the key when the floor lies above its
+//! version and its round (`floor.rs`).
 
-use quorate_machine::{Command, Effects, Scan, Table};
+use quorate_machine::{Command, Content, Effects, LaneShared, Record as _, Scan, Table, mutant};
 use quorate_types::placement::shard_of;
-use quorate_types::{Duration, Instant, Now};
+use quorate_types::{Duration, Instant, MemberNumber, Now, Timestamp, WriterId};
 
 use crate::join::RECORDS;
 use crate::layout::Shards;
-use crate::meta::Meta;
+use crate::message::{Requester, Settled};
+use crate::meta::{DataState, Meta, OwnerState};
 use crate::state::Zeus;
 
 /// How often the walk looks at some records.
-const EVERY: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(20);
+/// How long it rests between passes while some value will expire.
+const REST: Duration = Duration::from_secs(1);
+/// Rounds under way beyond which the walk begins none: those that somebody waits for go first.
+const ROUNDS_MAX: usize = 256;
+/// Transactions under way beyond which the walk deletes nothing.
+const SLOTS_MAX: usize = 256;
+
+/// Who asks for a key that nobody wants: any other request is older.
+const NOBODY: Requester = Requester {
+    member: MemberNumber(0),
+    sequence: 0,
+    stamp: Timestamp::new(u64::MAX, WriterId(u32::MAX)),
+};
 
 /// Where the walk is.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Sweep {
     scan: Scan,
     at: Instant,
+    /// Whether there may be something to do that this pass does not see.
+    is_wanted: bool,
+    /// Whether it may be a value that expires.
+    expires: bool,
+    /// Whether this pass has met a key that is to be forgotten, and for which the floor is too low.
+    waits_for_floor: bool,
     /// Shards that this node has left, of which records may be there.
     pub(crate) left: Shards,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { scan: Scan::default(), at: Instant::NEVER, left: Shards::default() }
+        Self {
+            scan: Scan::default(),
+            at: Instant::NEVER,
+            is_wanted: false,
+            expires: false,
+            waits_for_floor: false,
+            left: Shards::default(),
+        }
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl Sweep {
+    /// A record holds this now. If that may go one day, a walk will look.
+    pub(crate) fn note(&mut self, content: Option<Content<'_>>) {
+        let expires = content.is_some_and(|content| content.expire_at.is_some());
+        self.is_wanted |= expires || content.is_none();
+        self.expires |= expires;
+    }
+}
+
+/// What a walk does with a record.
+enum Fate {
+    /// Nothing, now or later.
+    Keep,
+    /// Nothing yet.
+    ComeBack,
+    Expire,
+    Release,
+    WaitForFloor,
+    /// Forget it, if these are its words still.
+    Forget(Meta),
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Begins a pass, after which nothing is there of these shards.
     pub(crate) fn sweep_shards(&mut self, now: Now, left: Shards) {
         self.sweep.left = left;
         if !left.is_empty() {
             self.sweep.scan = Scan::default();
             self.sweep.at = now.monotonic + EVERY;
+            self.wake_at = self.wake_at.min(self.sweep.at);
+        }
+    }
+
+    /// Begins a pass in a while if one is wanted and none is under way.
+    pub(crate) fn plan_sweep(&mut self, now: Now) {
+        if self.sweep.is_wanted && self.sweep.at == Instant::NEVER && self.layout.is_live() {
+            let rest = self.config.collect_every;
+            let rest = if self.sweep.expires { rest.min(REST) } else { rest };
+            (self.sweep.is_wanted, self.sweep.expires) = (false, false);
+            self.sweep.at = now.monotonic + rest;
             self.wake_at = self.wake_at.min(self.sweep.at);
         }
     }
@@ -47,15 +115,97 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.sweep.at = now.monotonic + EVERY;
         for key in self.sweep.scan.next_keys(&self.table, RECORDS) {
-            let is_left = self.sweep.left.contains(shard_of(&key)) && self.is_own(&key);
-            if is_left && !self.owns_by_name(&key) && !self.rounds.contains_key(&key) {
-                effects.probe("zeus: what is left of a shard is dropped");
-                self.drop_record(&key);
+            if self.is_own(&key) {
+                self.look_at(now, &key, effects);
             }
         }
         if self.sweep.scan.is_at_end() {
             self.sweep.left = Shards::default();
             self.sweep.at = Instant::NEVER;
+            if core::mem::take(&mut self.sweep.waits_for_floor) {
+                self.wish_for_floor(now, effects);
+            }
+            self.plan_sweep(now);
+        }
+    }
+
+    fn look_at(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        match self.fate(now, key) {
+            Fate::Keep => {}
+            Fate::ComeBack => self.sweep.is_wanted = true,
+            Fate::Expire => {
+                self.sweep.is_wanted = true;
+                self.delete_expired(now, key, effects);
+            }
+            Fate::Release => {
+                effects.probe("zeus: a key without a value is released");
+                self.sweep.is_wanted = true;
+                let at = self.meta(key).round;
+                let at = self.next_round_at(at);
+                self.begin_round(key, at, NOBODY, Settled::default(), OwnerState::Drive);
+                self.drive(now, key, effects);
+            }
+            Fate::WaitForFloor => {
+                (self.sweep.is_wanted, self.sweep.waits_for_floor) = (true, true);
+            }
+            Fate::Forget(seen) => {
+                effects.probe("zeus: a record is forgotten");
+                self.table.remove_if(key, |record| record.meta() == seen);
+            }
+        }
+    }
+
+    /// Another lane has changed a key of this one.
+    pub(crate) fn note_key(&mut self, key: &[u8]) {
+        if let Some(record) = self.table.lock_existing(key) {
+            self.sweep.note(record.content());
+        }
+    }
+
+    fn fate(&mut self, now: Now, key: &[u8]) -> Fate {
+        let Some(record) = self.table.lock_existing(key) else { return Fate::Keep };
+        let meta = record.meta();
+        let content = record.content();
+        let (is_absent, expires) =
+            (content.is_none(), content.is_some_and(|content| content.expire_at.is_some()));
+        let is_expired = content.is_some_and(|content| content.is_expired(now.wall()));
+        drop(record);
+        let shard = shard_of(key);
+        let is_lent = self.lanes.is_lent(key) && !mutant!("zeus_walk_takes_what_is_lent");
+        if self.rounds.contains_key(key) || is_lent {
+            return Fate::ComeBack;
+        }
+        if !self.layout.keeps(shard) && !self.owns_by_name(key) {
+            return Fate::Forget(meta);
+        }
+        if !is_absent {
+            let may_delete =
+                is_expired && self.rights().may_own(&meta, key) && self.pipeline.len() < SLOTS_MAX;
+            self.sweep.expires |= expires;
+            return match (may_delete, expires) {
+                (true, _) if !mutant!("zeus_expiry_left_to_readers") => Fate::Expire,
+                (_, true) => Fate::ComeBack,
+                (_, false) => Fate::Keep,
+            };
+        }
+        let is_settled = (meta.data, meta.state) == (DataState::Valid, OwnerState::Valid);
+        let is_copied = self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
+        if !is_settled || !self.pipeline.is_done_with(key) || !is_copied {
+            return Fate::ComeBack;
+        }
+        let has_owner = self.layout.node_of(meta.owner).is_some();
+        if has_owner && !mutant!("zeus_forgets_without_release") {
+            let age = now.unix.0.saturating_sub(meta.version.version);
+            let is_due = age >= self.config.collect_every.as_nanos() as u64
+                && self.layout.is_active()
+                && self.lanes.has_recovered
+                && self.rounds.len() < ROUNDS_MAX
+                && self.layout.default_owner(key) == Some(self.layout.node);
+            return if is_due { Fate::Release } else { Fate::ComeBack };
+        }
+        match self.floor.is_above(&meta) || mutant!("zeus_forgets_above_floor") {
+            true => Fate::Forget(meta),
+            false => Fate::WaitForFloor,
         }
     }
 

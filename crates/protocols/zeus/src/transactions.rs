@@ -20,8 +20,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Completion, Content, Effects, Gate, OneKey, Outcome, Record as _, Refusal,
-    Table, Verdict, mutant,
+    Change, Command, Completion, Content, Effects, Gate, LaneShared, OneKey, Outcome, Record as _,
+    Refusal, Table, Verdict, Workspace as _, mutant,
 };
 use quorate_types::{LaneId, Now, Tag, Timestamp, lane_of_key, limits};
 
@@ -31,7 +31,7 @@ use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
 use crate::state::{Key, Zeus};
-use crate::workspace::{Run, Work};
+use crate::workspace::{Run, Work, absent_version};
 
 /// What a transaction needs of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -124,6 +124,11 @@ impl<X: Command<Owned = X>> Transactions<X> {
         owners.any(|op| op.stamp < stamp || mutant!("zeus_younger_wins"))
     }
 
+    /// Whether a transaction waits for a key.
+    pub(crate) fn wait_for(&self, key: &[u8]) -> bool {
+        self.waiting.contains_key(key)
+    }
+
     /// Every key that a transaction waits for.
     pub(crate) fn waited_for(&self) -> Vec<Key> {
         self.waiting.keys().cloned().collect()
@@ -167,7 +172,7 @@ impl<X: Command<Owned = X>> Transactions<X> {
     }
 }
 
-impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Takes a transaction; answered by [`Effects::complete`] with the same tag, once.
     pub fn submit<P>(
         &mut self,
@@ -257,7 +262,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
                 }
                 continue;
             }
-            let Some(key) = self.changed.pop_first() else { return };
+            let Some(key) = self.changed.pop_first() else {
+                self.check_floor(now, effects);
+                self.check_watched(effects);
+                return self.plan_sweep(now);
+            };
             // Transactions that wait here come before the next owner.
             let ids = self.transactions.waiting.get(&key).cloned().unwrap_or_default();
             for id in ids {
@@ -423,7 +432,9 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         let mut work = Work::default();
         let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
         let (table, wall) = (&mut self.table, now.wall());
-        let mut run = Run { table, work: &mut work, now: wall, may_use, deletes_expired: false };
+        let lanes = self.config.lanes;
+        let deletes_expired = false;
+        let mut run = Run { table, work: &mut work, now: wall, may_use, lanes, deletes_expired };
         let verdict = command.run(wall, &mut run);
         if work.is_full() {
             return Read::TooLarge;
@@ -438,9 +449,10 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         // and the second at the first was there at one moment in between.
         let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
         let has_changed = |(key, one): (&Key, &OneKey<'_>)| {
-            let meta = self.table.lock_existing(key).map(|record| record.meta());
-            let meta = meta.unwrap_or_default();
-            meta.version != one.timestamp() || !rights.may_read(&meta, key)
+            let known = self.table.lock_existing(key).map(|record| record.meta());
+            let absent = || absent_version(&self.table, lanes, key);
+            let version = known.map_or_else(absent, |meta| meta.version);
+            version != one.timestamp() || !rights.may_read(&known.unwrap_or_default(), key)
         };
         if is_shared && work.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
             return Read::Changed;
@@ -521,6 +533,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             work: &mut work,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| op.keys.contains(key) || is_at_hand(meta, key),
+            lanes: config.lanes,
             deletes_expired: true,
         };
         let verdict = command.run(now.wall(), &mut run);
@@ -691,6 +704,31 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
         true
     }
 
+    /// Deletes a value that has expired, without anybody's asking for it.
+    pub(crate) fn delete_expired(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let (rights, lanes) = (self.rights(), self.config.lanes);
+        let mut work = Work::default();
+        let mut run = Run {
+            table: &mut self.table,
+            work: &mut work,
+            now: now.wall(),
+            may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
+            lanes,
+            deletes_expired: true,
+        };
+        // Reading it is what deletes it.
+        run.read(key);
+        if !work.expired.is_empty() {
+            effects.probe("zeus: an expired value is deleted");
+            self.commit(now, None, work, effects);
+        }
+    }
+
     /// The round in which this node has got a key that it is about to write. If it is the owner only
     /// because there was none, it becomes one by name: what it sends carries a round of its own.
     fn claim(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) -> Timestamp {
@@ -715,6 +753,7 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
     /// Changes a record; gives the value as it travels.
     fn write(&mut self, key: &[u8], change: Change<'_>, version: Timestamp) -> Option<Value> {
         let length = if let Change::Set { bytes, .. } = &change { bytes.len() } else { 0 };
+        let absent = self.absent(key);
         let mut record = self.table.lock_key(key, length);
         match change {
             Change::Keep => {}
@@ -729,7 +768,11 @@ impl<T: Table<Meta = Meta>, X: Command<Owned = X>> Zeus<T, X> {
             Change::Expire(expire_at) => record.set_expiry(expire_at),
             Change::Delete => record.clear(),
         }
-        let meta = record.meta();
+        let meta = record.meta().or(absent);
+        let content = record.content();
+        if lane_of_key(key, self.config.lanes) == self.config.lane {
+            self.sweep.note(content);
+        }
         assert!(meta.version < version, "a transaction is above all that it overwrites");
         record.set_meta(Meta { version, data: DataState::Write, ..meta });
         record.whole(&mut Vec::new()).map(Value::of)

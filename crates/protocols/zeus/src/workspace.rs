@@ -3,9 +3,12 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Content, Current, OneKey, Record as _, Table, Workspace};
-use quorate_types::{UnixMillis, limits};
+use quorate_machine::{
+    Change, Content, Current, LaneShared, OneKey, Record as _, Table, Workspace, mutant,
+};
+use quorate_types::{LaneId, Timestamp, UnixMillis, lane_of_key, limits};
 
+use crate::floor::floor_version;
 use crate::meta::Meta;
 use crate::state::Key;
 
@@ -28,6 +31,8 @@ pub(crate) struct Run<'a, T, U> {
     pub(crate) now: UnixMillis,
     /// Whether a key may be used.
     pub(crate) may_use: U,
+    /// Lanes of the node.
+    pub(crate) lanes: u16,
     /// Whether expired values are deleted. A transaction that only reads leaves that to one that may.
     pub(crate) deletes_expired: bool,
 }
@@ -38,7 +43,17 @@ impl Work {
     }
 }
 
-impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
+/// The version that a key shows that was seen to have no record: the floor of its own lane, which raises
+/// it before it forgets anything, whichever lane looks.
+pub(crate) fn absent_version(table: &impl LaneShared, lanes: u16, key: &[u8]) -> Timestamp {
+    let lane = match mutant!("zeus_absent_version_of_one_lane") {
+        true => LaneId(0),
+        false => lane_of_key(key, lanes),
+    };
+    floor_version(table.raised_by(lane))
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
     fn key(&mut self, name: &[u8]) -> &mut OneKey<'static> {
         if !self.work.keys.contains_key(name) {
             let key = self.load(name);
@@ -55,9 +70,15 @@ impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
             self.work.missing.push(name.into());
             return OneKey::new(Current::ABSENT);
         }
+        if record.is_none() {
+            drop(record);
+            // Only now: the floor may have risen just before the record was forgotten.
+            let timestamp = absent_version(self.table, self.lanes, name);
+            return OneKey::new(Current { timestamp, ..Current::ABSENT });
+        }
+        let record = record.expect("it was seen");
         let timestamp = meta.version;
         let absent = Current { timestamp, ..Current::ABSENT };
-        let Some(record) = record else { return OneKey::new(absent) };
         let Some(content) = record.content() else { return OneKey::new(absent) };
         if content.is_expired(self.now) {
             self.work.expired.push(name.into());
@@ -75,7 +96,7 @@ impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
     }
 }
 
-impl<T: Table<Meta = Meta>, U: Fn(&Meta, &[u8]) -> bool> Workspace for Run<'_, T, U> {
+impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace for Run<'_, T, U> {
     fn read(&mut self, name: &[u8]) -> Current<'_> {
         self.key(name).read(name)
     }

@@ -107,6 +107,7 @@ impl Subject for Owners {
         let mut config = Config::new(node, incarnation, lane, seed);
         config.replicas = self.replicas;
         config.op_timeout = Duration::from_secs(3600);
+        config.collect_every = Duration::from_secs(3600);
         Zeus::new(config, MapTable::default())
     }
 

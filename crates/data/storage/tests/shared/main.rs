@@ -14,7 +14,7 @@ use std::thread;
 use common::{Triple, content, key_of, set};
 use quorate_machine::{LaneShared, Meta, Record, Table};
 use quorate_storage::{SharedTable, Stats, Store};
-use quorate_types::{hash_key, lane_of_key};
+use quorate_types::{LaneId, hash_key, lane_of_key};
 
 const LANES: u16 = 2;
 
@@ -198,6 +198,7 @@ fn siblings_tell_each_other_numbers() {
     first.raise_highest(3);
     second.raise_highest(9);
     assert_eq!((first.highest(), second.highest()), (9, 9));
+    assert_eq!((first.raised_by(LaneId(0)), first.raised_by(LaneId(1))), (7, 9));
     first.set_cell(1, 4);
     assert_eq!((second.least(0), second.least(1)), (0, 0), "the other lane has said nothing");
     second.set_cell(1, 6);

@@ -3,7 +3,7 @@
 use quorate_machine::{Content, ValueKind};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::Writer;
-use quorate_zeus::{Item, Items, Message, Requester, Settled, Shards, Slots, Update};
+use quorate_zeus::{FloorStep, Item, Items, Message, Requester, Settled, Shards, Slots, Update};
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
 const REQUESTER: Requester = Requester { member: MemberNumber(2), sequence: 3, stamp: AT };
@@ -87,7 +87,11 @@ fn commit_messages_are_pinned() {
     check(Message::Applied { coordinator, slot }, &golden(7, &[named]));
     check(Message::Committed { coordinator, upto: 4 }, &golden(8, &[named]));
     let clock = b"\x09\0\0\0\0\0\0\0";
-    check(Message::Recovered { clock: 9, asks: true }, &golden(9, &[clock, b"\x01"]));
+    let recovered = Message::Recovered { clock: 9, promised: 9, asks: true };
+    check(recovered, &golden(9, &[clock, clock, b"\x01"]));
+    for (step, byte) in [(FloorStep::Wish, b"\0"), (FloorStep::Commit, b"\x05")] {
+        check(Message::Floor { step, at: 9 }, &golden(13, &[byte, clock]));
+    }
 }
 
 #[test]
@@ -114,11 +118,13 @@ fn copies_are_pinned() {
 #[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x0d"), "unknown kind of message");
+    assert_eq!(refused(b"\x0e"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");
-    let flag = golden(9, &[b"\x09\0\0\0\0\0\0\0", b"\x02"]);
+    let step = golden(13, &[b"\x06", b"\x09\0\0\0\0\0\0\0"]);
+    assert_eq!(refused(&step), "unknown step of a floor");
+    let flag = golden(9, &[b"\x09\0\0\0\0\0\0\0", b"\x09\0\0\0\0\0\0\0", b"\x02"]);
     assert_eq!(refused(&flag), "neither true nor false");
     // Nothing is allocated for a count that nothing follows.
     assert_eq!(

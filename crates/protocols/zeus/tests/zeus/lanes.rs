@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use quorate_harness::{Packet, Process, Subject};
-use quorate_machine::{Content, Event, Outcome, Record as _, Table, ValueKind};
+use quorate_machine::{Content, Event, LaneShared, Outcome, Record as _, Table, ValueKind};
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, lane_of_key};
 use quorate_wire::Writer;
@@ -206,6 +206,28 @@ impl Table for Overtaken {
 
     fn reset(&mut self) {
         self.table.reset();
+    }
+}
+
+impl LaneShared for Overtaken {
+    fn highest(&self) -> u64 {
+        self.table.highest()
+    }
+
+    fn raise_highest(&mut self, to: u64) {
+        self.table.raise_highest(to);
+    }
+
+    fn raised_by(&self, lane: LaneId) -> u64 {
+        self.table.raised_by(lane)
+    }
+
+    fn least(&self, cell: usize) -> u64 {
+        self.table.least(cell)
+    }
+
+    fn set_cell(&mut self, cell: usize, number: u64) {
+        self.table.set_cell(cell, number);
     }
 }
 

@@ -8,6 +8,7 @@ mod lanes;
 mod moves;
 mod pitfalls;
 mod random;
+mod release;
 mod support;
 mod transitions;
 mod txn;

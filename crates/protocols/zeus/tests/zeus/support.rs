@@ -46,6 +46,8 @@ pub(crate) struct Replicas {
     pub(crate) stores: RefCell<BTreeMap<u16, Arc<Store<Meta>>>>,
     /// How long a transaction may wait; 2 s if nothing is said.
     pub(crate) op_timeout: Option<Duration>,
+    /// How old a deleted key gets; 10 s if nothing is said.
+    pub(crate) collect_every: Option<Duration>,
     pub(crate) written: BTreeMap<Timestamp, Written>,
 }
 
@@ -71,6 +73,7 @@ impl Subject for Replicas {
         let table = stores[&node.0].shared_table(lane.0);
         config.message_loss_timeout = MLT;
         config.replicas = self.replicas.unwrap_or(config.replicas);
+        config.collect_every = self.collect_every.unwrap_or(config.collect_every);
         config.op_timeout = self.op_timeout.unwrap_or(config.op_timeout);
         Zeus::new(config, table)
     }
@@ -98,6 +101,7 @@ impl Subject for Replicas {
             Message::Applied { .. } => "r-ack",
             Message::Committed { .. } => "r-val",
             Message::Recovered { .. } => "recovered",
+            Message::Floor { .. } => "floor",
             Message::CopyRead { .. } => "copy_read",
             Message::CopyKey { .. } => "copy_key",
             Message::Copy { .. } => "copy",
@@ -284,6 +288,8 @@ impl Cluster {
         }
         for key in keys {
             let live = self.view.live().into_iter().map(|node| node.0);
+            let floor = live.clone().map(|node| self.machine_of(node, &key).floor()).max();
+            let floor = floor.expect("a live node");
             let group = self.group(&key);
             let mut seen = Vec::new();
             for node in live {
@@ -297,7 +303,13 @@ impl Cluster {
                 let (meta, value) = record.unwrap_or_default();
                 let states = (meta.data, meta.state);
                 assert_eq!(states, (DataState::Valid, OwnerState::Valid), "{key} at {node}");
-                seen.push((meta.version, meta.round, meta.owner, value));
+                // A record of an absent key may be made before its node hears of the floor.
+                let is_below = value.is_none() && meta.version <= floor;
+                let version = if is_below { Timestamp::ZERO } else { meta.version };
+                // A borrower says nothing of the owner.
+                let is_default = meta.owner == MemberNumber(0) && meta.round <= floor;
+                let round = if is_default { Timestamp::ZERO } else { meta.round };
+                seen.push((version, round, meta.owner, value));
             }
             seen.dedup();
             assert!(seen.len() <= 1, "{key} differs: {seen:?}");

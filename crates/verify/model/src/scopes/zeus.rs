@@ -261,7 +261,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(86_490),
+            states: Some(95_394),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },

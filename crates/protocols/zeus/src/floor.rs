@@ -1,0 +1,338 @@
+//! The floor: what is known of a key that has no record.
+//!
+//! Such a key is absent at version and round `floor`, and nobody owns it by name. So whatever is still
+//! on its way about a record that was forgotten finds something that is not older: an update changes
+//! nothing, and a round is answered with what is settled. Versions and rounds that begin from it are
+//! above the floor, so none is ever used twice, and `WATCH` on an absent key is exact; it may fail
+//! without need when the floor rises, once in [`Config::collect_every`](crate::Config::collect_every).
+//!
+//! The live nodes raise it together, led by the smallest active one, which somebody has asked:
+//! 1. `PREPARE(F)`: from now on versions and rounds that begin here are above F. The answer, `PROMISED`,
+//!    comes when what this node had under way as a coordinator is committed. When all have promised,
+//!    no default owner has a claim up to F under way, and no transaction up to F is anywhere that is
+//!    not committed everywhere.
+//! 2. `FINISH(F)`: that must be known, too. The answer, `READY`, comes when no transaction up to F is
+//!    applied here of which this node does not know it. So nobody will ever replay one.
+//! 3. `COMMIT(F)`: all are ready. Absent keys are at F, and records without a value, without an owner and
+//!    not above F may be forgotten.
+//!
+//! A node that misses the commit keeps its records for longer, and that is all: it has promised what
+//! others rely on. A new view ends a round. In it every node tells the others what it has promised
+//! (RECOVERED), so a node that was not there before begins above it, too, before it claims anything.
+
+use alloc::collections::BTreeSet;
+
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_types::{
+    Epoch, Instant, LaneId, NodeId, NodeSet, Now, Timestamp, WriterId, lane_of_key,
+};
+
+use crate::follower::Applied;
+use crate::lanes::Letter;
+use crate::message::{FloorStep, Items, Message};
+use crate::meta::Meta;
+use crate::state::Zeus;
+
+/// The floor of this lane, and the round that may be raising it.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Floor {
+    /// Absent keys are at this version and round.
+    at: u64,
+    /// What begins here is above this.
+    pub(crate) promised: u64,
+    lead: Option<Lead>,
+    follow: Option<Follow>,
+    /// The time before which this node begins no round.
+    not_before: Instant,
+    again_at: Instant,
+}
+
+#[derive(Clone, Hash, Debug)]
+struct Lead {
+    at: u64,
+    /// What all are asked: PREPARE or FINISH.
+    step: FloorStep,
+    answered: NodeSet,
+}
+
+#[derive(Clone, Hash, Debug)]
+struct Follow {
+    at: u64,
+    leader: NodeId,
+    /// The last slot of this lane that was under way at the prepare.
+    drain: u64,
+    /// The last of its loans then.
+    loans: u64,
+    /// Other lanes that have yet to say that they know of what lies below.
+    unknowing: BTreeSet<LaneId>,
+    /// What the leader asks.
+    step: FloorStep,
+    is_told: bool,
+}
+
+/// A floor as a version, and as a round.
+pub(crate) fn floor_version(at: u64) -> Timestamp {
+    match at {
+        0 => Timestamp::ZERO,
+        _ if mutant!("zeus_absent_at_zero") => Timestamp::ZERO,
+        at => Timestamp::new(at, WriterId(u32::MAX)),
+    }
+}
+
+impl Default for Floor {
+    fn default() -> Self {
+        Self {
+            at: 0,
+            promised: 0,
+            lead: None,
+            follow: None,
+            not_before: Instant::ZERO,
+            again_at: Instant::NEVER,
+        }
+    }
+}
+
+impl Floor {
+    /// The version and the round of a key without a record, where this node has all that there is.
+    pub(crate) fn absent_at(&self) -> Timestamp {
+        floor_version(self.at)
+    }
+
+    /// Whether nothing that is told of an absent key is older than these words.
+    pub(crate) fn is_above(&self, meta: &Meta) -> bool {
+        meta.version.version.max(meta.round.version) <= self.at
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.again_at
+    }
+
+    /// A new view.
+    pub(crate) fn abort_round(&mut self) {
+        (self.lead, self.follow, self.again_at) = (None, None, Instant::NEVER);
+    }
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    fn floor_leader(&self) -> Option<NodeId> {
+        self.layout.active.first()
+    }
+
+    /// Asks for a higher floor.
+    pub(crate) fn wish_for_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        match self.floor_leader() {
+            Some(leader) if leader == self.layout.node => self.begin_floor(now, effects),
+            Some(leader) => self.send_floor(leader, FloorStep::Wish, 0, effects),
+            None => {}
+        }
+    }
+
+    fn send_floor(&self, to: NodeId, step: FloorStep, at: u64, effects: &mut impl Effects<Self>) {
+        effects.send(to, &Message::Floor { step, at });
+    }
+
+    fn begin_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let is_due = self.floor.not_before <= now.monotonic && self.floor.lead.is_none();
+        if !is_due || self.floor_leader() != Some(self.layout.node) {
+            return;
+        }
+        effects.probe("zeus: the floor is to rise");
+        self.floor.not_before = now.monotonic + self.config.collect_every;
+        let at = self.issue(now).version;
+        self.floor.again_at = self.repeat_at(now);
+        self.ask_all(now, FloorStep::Prepare, at, effects);
+    }
+
+    fn ask_all(&mut self, now: Now, step: FloorStep, at: u64, effects: &mut impl Effects<Self>) {
+        self.floor.lead = Some(Lead { at, step, answered: NodeSet::EMPTY });
+        let others = self.layout.live.without(self.layout.node);
+        effects.broadcast(others, &Message::Floor { step, at });
+        self.on_floor(now, self.layout.node, step, at, effects);
+    }
+
+    pub(crate) fn on_floor(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        step: FloorStep,
+        at: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let is_over = at <= self.floor.at;
+        match step {
+            FloorStep::Wish => self.begin_floor(now, effects),
+            FloorStep::Prepare | FloorStep::Finish if is_over => {
+                effects.ignored("zeus: a floor that is there");
+            }
+            FloorStep::Prepare | FloorStep::Finish => {
+                self.follow_floor(now, from, step, at, effects);
+            }
+            FloorStep::Promised | FloorStep::Ready if is_over => {
+                self.send_floor(from, FloorStep::Commit, at, effects);
+            }
+            FloorStep::Promised => self.on_floor_answer(now, from, FloorStep::Prepare, at, effects),
+            FloorStep::Ready => self.on_floor_answer(now, from, FloorStep::Finish, at, effects),
+            FloorStep::Commit => self.commit_floor(at),
+        }
+    }
+
+    fn follow_floor(
+        &mut self,
+        now: Now,
+        leader: NodeId,
+        step: FloorStep,
+        at: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.observe(at);
+        self.floor.promised = self.floor.promised.max(at);
+        self.floor.again_at = self.repeat_at(now);
+        let before = self.floor.follow.take();
+        if before.as_ref().is_some_and(|follow| (follow.at, follow.step) > (at, step)) {
+            self.floor.follow = before;
+            return;
+        }
+        let before = before.filter(|follow| follow.at == at);
+        let is_new = before.as_ref().is_none_or(|follow| follow.step != step);
+        let mut follow = before.unwrap_or_else(|| Follow {
+            at,
+            leader,
+            drain: self.pipeline.last(),
+            loans: self.lanes.loans,
+            unknowing: BTreeSet::new(),
+            step,
+            is_told: false,
+        });
+        (follow.leader, follow.step, follow.is_told) = (leader, step, false);
+        if is_new && step == FloorStep::Prepare {
+            // Where a key is always in use, it would not come back.
+            for key in self.lanes.lent_keys() {
+                self.recall(&key, Timestamp::ZERO, effects);
+            }
+        }
+        if is_new && step == FloorStep::Finish && !mutant!("zeus_floor_asks_one_lane") {
+            let own = self.config.lane;
+            follow.unknowing = (0..self.config.lanes).map(LaneId).filter(|it| *it != own).collect();
+            for lane in &follow.unknowing {
+                self.write_to(*lane, Letter::Watch { at }, effects);
+            }
+        }
+        self.floor.follow = Some(follow);
+    }
+
+    /// Another lane knows of all that lies below a floor.
+    pub(crate) fn on_known(
+        &mut self,
+        from: LaneId,
+        epoch: Epoch,
+        at: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let follow = self.floor.follow.as_mut();
+        match follow.filter(|follow| follow.at == at && epoch == self.layout.epoch) {
+            Some(follow) => {
+                follow.unknowing.remove(&from);
+            }
+            None => effects.ignored("zeus: another lane knows of another floor"),
+        }
+    }
+
+    /// Tells other lanes that this one knows of all that lies below their floors, once that is true.
+    pub(crate) fn check_watched(&mut self, effects: &mut impl Effects<Self>) {
+        let lanes = self.config.lanes;
+        for (lane, at) in self.lanes.watched.clone() {
+            let has_key = |applied: &Applied| {
+                let items = Items::check(&applied.items).expect("it was checked");
+                items.iter().any(|item| lane_of_key(item.key, lanes) == lane)
+            };
+            let mut applied = self.streams.values().flat_map(|stream| stream.applied.values());
+            if !applied.any(|applied| applied.version.version <= at && has_key(applied)) {
+                self.lanes.watched.remove(&lane);
+                self.write_to(lane, Letter::Known { at }, effects);
+            }
+        }
+    }
+
+    /// Answers what the leader asks, once that is true.
+    pub(crate) fn check_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Some(follow) = self.floor.follow.as_ref().filter(|follow| !follow.is_told) else {
+            return;
+        };
+        let (at, leader, step) = (follow.at, follow.leader, follow.step);
+        let is_back = self.lanes.has_back(follow.loans) || mutant!("zeus_floor_ignores_loans");
+        let is_drained = self.pipeline.committed >= follow.drain && is_back;
+        let mut applied = self.streams.values().flat_map(|stream| stream.applied.values());
+        let is_known = step == FloorStep::Prepare
+            || applied.all(|applied| applied.version.version > at) && follow.unknowing.is_empty()
+            || mutant!("zeus_floor_replays_below");
+        let is_true = self.lanes.has_recovered
+            && (is_drained || mutant!("zeus_floor_claims_below"))
+            && is_known;
+        if !is_true {
+            return;
+        }
+        self.floor.follow.as_mut().expect("it was seen").is_told = true;
+        let answer = match step {
+            FloorStep::Prepare => FloorStep::Promised,
+            _ => FloorStep::Ready,
+        };
+        match leader == self.layout.node {
+            true => self.on_floor_answer(now, leader, step, at, effects),
+            false => self.send_floor(leader, answer, at, effects),
+        }
+    }
+
+    fn on_floor_answer(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        to: FloorStep,
+        at: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let lead = self.floor.lead.as_mut();
+        let Some(lead) = lead.filter(|lead| lead.at == at && lead.step == to) else {
+            return effects.ignored("zeus: an answer about another floor");
+        };
+        lead.answered.insert(from);
+        if !self.layout.live.is_subset(lead.answered) {
+            return;
+        }
+        if to == FloorStep::Prepare {
+            return self.ask_all(now, FloorStep::Finish, at, effects);
+        }
+        effects.probe("zeus: the floor rises");
+        let others = self.layout.live.without(self.layout.node);
+        effects.broadcast(others, &Message::Floor { step: FloorStep::Commit, at });
+        self.floor.lead = None;
+        self.commit_floor(at);
+    }
+
+    fn commit_floor(&mut self, at: u64) {
+        assert!(at <= self.floor.promised, "a floor is prepared before it is raised");
+        self.floor.at = self.floor.at.max(at);
+        self.table.raise_highest(at);
+        if self.floor.follow.as_ref().is_some_and(|follow| follow.at <= at) {
+            self.floor.follow = None;
+        }
+    }
+
+    /// Sends again what is due of a round.
+    pub(crate) fn repeat_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.floor.again_at > now.monotonic {
+            return;
+        }
+        if let Some(Lead { at, step, answered }) = self.floor.lead {
+            let missing = self.layout.live.difference(answered).without(self.layout.node);
+            effects.broadcast(missing, &Message::Floor { step, at });
+        }
+        if let Some(Follow { at, leader, step: FloorStep::Finish, is_told: true, .. }) =
+            self.floor.follow
+            && leader != self.layout.node
+        {
+            self.send_floor(leader, FloorStep::Ready, at, effects);
+        }
+        let is_open = self.floor.lead.is_some() || self.floor.follow.is_some();
+        self.floor.again_at = if is_open { self.repeat_at(now) } else { Instant::NEVER };
+    }
+}
