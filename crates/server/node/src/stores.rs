@@ -27,7 +27,9 @@ impl KeyspaceStore {
         scratch: &mut Vec<u8>,
         with: impl FnOnce(Reply<'_>) -> R,
     ) -> Option<R> {
-        each_store!(self, store => read(store, call, now, scratch, with))
+        // Where a key need not be here, the engine knows which version its absence has.
+        let tells_absence = !self.capabilities().spreads;
+        each_store!(self, store => read(store, tells_absence, call, now, scratch, with))
     }
 
     /// Visits some records of all lanes; see [`Store::scan`].
@@ -137,6 +139,7 @@ impl KeyspaceStore {
 #[inline]
 fn read<M: Readable, R>(
     store: &Store<M>,
+    tells_absence: bool,
     call: &Call<'_>,
     now: UnixMillis,
     scratch: &mut Vec<u8>,
@@ -145,7 +148,7 @@ fn read<M: Readable, R>(
     let (key, pinned) = (call.key(), store.pin());
     let hash = hash_key(key);
     let Some(mut snapshot) = store.read(key, hash, &pinned, scratch) else {
-        return Some(with(call.execute(now, Current::ABSENT).0));
+        return tells_absence.then(|| with(call.execute(now, Current::ABSENT).0));
     };
     let mut large = None;
     if snapshot.value.is_some_and(|value| value.is_large) {
@@ -156,7 +159,7 @@ fn read<M: Readable, R>(
             return None;
         }
     }
-    if !snapshot.meta.is_readable() {
+    if !snapshot.meta.is_readable() || (snapshot.value.is_none() && !tells_absence) {
         return None;
     }
     let content = snapshot.content(scratch);

@@ -73,8 +73,9 @@ impl Engine {
         !self.is_rival() && !matches!(self, Self::Zeus)
     }
 
-    /// The faults that it survives. Zeus's transactions that only read rest on the rates of clocks. Rivals have no recovery and send nothing twice. A single node
-    /// has nobody to hear, and its data die with it.
+    /// The faults that it survives. Zeus's transactions that only read rest on the rates of clocks.
+    /// Rivals have no recovery and send nothing twice. A single node has nobody to hear, and its data
+    /// die with it.
     pub const fn survives(self) -> Faults {
         match self {
             Self::Hermes | Self::Meerkat => Faults::ALL,
