@@ -88,7 +88,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         let (message_loss_timeout, op_timeout) = (context.message_loss_timeout, context.op_timeout);
         let replicas = usize::try_from(options.replicas).expect("a number of members");
         let config = Config::new(node, incarnation, lane, seed);
-        let config = Config { lanes, replicas, message_loss_timeout, op_timeout, ..config };
+        // Not before whole clusters have shown that it loses nothing (design note 011).
+        let forgets = false;
+        let config =
+            Config { lanes, replicas, message_loss_timeout, op_timeout, forgets, ..config };
         Self::new(config, table)
     }
 

@@ -47,6 +47,8 @@ pub struct Config {
     pub op_timeout: Duration,
     /// How old a deleted key gets before it is forgotten, and how often the floor may rise.
     pub collect_every: Duration,
+    /// Whether deleted keys are forgotten at all.
+    pub forgets: bool,
     /// Seeds jitter.
     pub seed: u64,
 }
@@ -63,6 +65,7 @@ impl Config {
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
             collect_every: Duration::from_secs(10),
+            forgets: true,
             seed,
         }
     }

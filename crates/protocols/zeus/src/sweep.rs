@@ -188,6 +188,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 (_, false) => Fate::Keep,
             };
         }
+        if !self.config.forgets {
+            return Fate::Keep;
+        }
         let is_settled = (meta.data, meta.state) == (DataState::Valid, OwnerState::Valid);
         let is_copied = self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
         if !is_settled || !self.pipeline.is_done_with(key) || !is_copied {
