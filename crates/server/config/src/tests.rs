@@ -100,7 +100,6 @@ fn each_mistake_names_line_key_and_remedy() {
         ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
         ("\"hermes\"", "\"paxos\"", 26, &["engine", "no engine \"paxos\"", "hermes", "meerkat"]),
         ("\"hermes\"", "\"local\"", 26, &["engine 'local' keeps one copy", "keep one [[node]]"]),
-        ("\"hermes\"", "\"zeus\"", 26, &["'zeus' runs on one lane", "there are 2", "use 1 lane"]),
         ("\"hermes\"", "\"kuafu\"", 26, &["engine", "kuafu", "measuring instrument", "bench"]),
         ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),
