@@ -20,7 +20,7 @@ use core::hash::{Hash, Hasher};
 use quorate_machine::{
     Command, Completion, Effects, LaneShared, Origins, Outcome, Share, Slab, Slot, Table, mutant,
 };
-use quorate_types::{Epoch, LaneId, Now, Tag, Timestamp, View, lane_of_key};
+use quorate_types::{Epoch, Incarnation, LaneId, NodeId, Now, Tag, Timestamp, View, lane_of_key};
 
 use crate::layout::Shards;
 use crate::meta::Meta;
@@ -213,6 +213,12 @@ impl<X: Command> Lanes<X> {
     /// Whether this lane waits for the others to begin an epoch.
     pub(crate) fn is_stopped(&self) -> bool {
         self.next_view.is_some()
+    }
+
+    /// Whether a node is to serve clients in the epoch for which this lane has stopped, if it has.
+    pub(crate) fn will_serve(&self, node: NodeId, life: Incarnation) -> Option<bool> {
+        let view = self.next_view.as_ref()?;
+        Some(view.is_live(node, life) && view.active().contains(node))
     }
 
     pub(crate) fn is_lent(&self, key: &[u8]) -> bool {
@@ -494,7 +500,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// no key in common. One over several lanes may share a key with any other.
     pub(crate) fn send_home(
         &mut self,
-        now: Now,
         tag: Tag,
         origin: u64,
         command: X,
@@ -518,7 +523,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let slot = self.lanes.sent.insert(Sent { tag, origin });
         let departure = Departure { slot, origin, home, command };
         match self.lanes.origins.begin(origin, share, departure) {
-            Some(departure) => self.depart(now, departure, effects),
+            // Not before this lane acts again, if it has stopped for a view.
+            Some(departure) => self.lanes.departing.push_back(departure),
             None => effects.probe("zeus: a transaction waits for its origin"),
         }
     }

@@ -236,6 +236,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Why clients of this node are refused, if they are.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
-        (!self.layout.is_active()).then_some(Refusal::NotServing)
+        let will_serve = self.lanes.will_serve(self.config.node, self.life);
+        (!will_serve.unwrap_or(self.layout.is_active())).then_some(Refusal::NotServing)
     }
 }

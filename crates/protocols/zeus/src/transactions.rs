@@ -204,7 +204,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         match self.config.lanes {
             1 => self.admit(now, Client::Tag(tag), origin, command, effects),
-            _ => self.send_home(now, tag, origin, command, effects),
+            _ => self.send_home(tag, origin, command, effects),
         }
     }
 

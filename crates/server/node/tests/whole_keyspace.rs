@@ -40,7 +40,10 @@ fn cluster(setup: &Setup) -> Cluster {
         ..KeyspaceConfig::new(KEYSPACE, "default", setup.engine.clone())
     }];
     let node = |node| config(NodeId(node), setup.nodes, LANES, keyspaces.clone());
-    Cluster::new((1..=setup.nodes).map(node))
+    let mut cluster = Cluster::new((1..=setup.nodes).map(node));
+    // The lanes of each node agree on the view.
+    (0..5).for_each(|_| cluster.turn(Duration::from_micros(100)));
+    cluster
 }
 
 impl Cluster {
