@@ -129,11 +129,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant(
-        "zeus_agreement_forgotten",
-        "an owner that has agreed to a round never uses the key again by right of age",
-        true,
-    ),
-    mutant(
         "zeus_younger_wins",
         "an older transaction is not made to wait for a younger one that waits",
         false,

@@ -455,7 +455,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             round.agreed = false;
             round.next = None;
-            round.given &= !mutant!("zeus_agreement_forgotten");
             (round.drivers, round.agreements) = (NodeSet::EMPTY, NodeSet::EMPTY);
             if mutant!("zeus_stuck_round_waits") {
                 continue;

@@ -220,3 +220,23 @@ fn a_round_that_is_settled_elsewhere_is_settled_here() {
     assert_eq!(cluster.probed("zeus: a driver is behind"), 2);
     cluster.assert_quiet(["y".to_owned()]);
 }
+
+/// Node 1 has agreed that node 3, whose clock is ahead, gets the key; node 3 has taken it, and nobody
+/// knows. In the next epoch a transaction of node 1 is the older one.
+#[test]
+fn what_was_given_in_an_earlier_epoch_is_not_kept_by_right_of_age() {
+    let ahead = |node| if node == 3 { 1_000_000_000 } else { 0 };
+    let mut cluster = Cluster::of(Replicas::default(), 3, ahead, u64::from);
+    cluster.run(1, "write=y:1");
+    let taken = cluster.submit(3, "append=y:3");
+    cluster.deliver_some(|packet| ["inv", "ack"].contains(&packet.kind()));
+    assert_eq!(cluster.writers("y"), [3]);
+    cluster.pool.clear();
+    cluster.renew_view();
+    cluster.pool.clear();
+    let older = cluster.submit(1, "append=y:1");
+    assert_eq!(cluster.take(1, 0, "r-inv").len(), 0, "it must not have run");
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.read_by(taken), [Some("1")]);
+    assert_eq!(cluster.read_by(older), [Some("13")]);
+}
