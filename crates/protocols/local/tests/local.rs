@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
-use quorate_harness::{Cluster, Process, Subject, view_of};
+use quorate_harness::{Cluster, Observed, Process, Subject, view_of};
 use quorate_local::{Config, Local, Meta};
 use quorate_machine::{
-    Change, Command, Content, Current, LaneShared, OrderedTable, Outcome, Refusal, Rng, Table,
-    Unordered, ValueKind, Verdict, Workspace,
+    Change, Command, Content, Current, Outcome, Refusal, Rng, Table as _, Unordered, ValueKind,
+    Verdict, Workspace,
 };
 use quorate_storage::{Keeps, SharedTable, Store};
 use quorate_types::{Duration, Epoch, LaneId, Timestamp, UnixMillis, hash_key, lane_of_key};
@@ -108,129 +108,24 @@ impl Command for Txn {
 }
 
 /// Looks at all keys that a test names before each lock, as a reader on another lane may.
-struct Watched {
-    table: SharedTable<Meta>,
-    store: Arc<Store<Meta>>,
-    keys: Arc<Vec<String>>,
-}
+type Watched = Observed<SharedTable<Meta>, Box<dyn FnMut(&mut SharedTable<Meta>, &[u8])>>;
 
-impl Watched {
-    /// Of the keys that can be read at this moment, none is of another transaction than the others.
-    fn look(&self) {
-        let mut seen = Vec::new();
-        for key in self.keys.iter() {
-            let mut text = Vec::new();
-            let hash = hash_key(key.as_bytes());
-            let snapshot = self.store.read(key.as_bytes(), hash, &self.store.pin(), &mut text);
-            if let Some(snapshot) = snapshot
-                && snapshot.meta.is_readable()
-                && snapshot.value.is_some()
-            {
-                seen.push(String::from_utf8(text).expect("a text"));
-            }
+/// Of the keys that can be read at this moment, none is of another transaction than the others.
+fn look(store: &Store<Meta>, keys: &[String]) {
+    let mut seen = Vec::new();
+    for key in keys {
+        let mut text = Vec::new();
+        let hash = hash_key(key.as_bytes());
+        let snapshot = store.read(key.as_bytes(), hash, &store.pin(), &mut text);
+        if let Some(snapshot) = snapshot
+            && snapshot.meta.is_readable()
+            && snapshot.value.is_some()
+        {
+            seen.push(String::from_utf8(text).expect("a text"));
         }
-        seen.dedup();
-        assert!(seen.len() < 2, "a reader sees parts of two transactions: {seen:?}");
     }
-}
-
-impl Table for Watched {
-    type Meta = Meta;
-    type Handle = <SharedTable<Meta> as Table>::Handle;
-    type Record<'a> = <SharedTable<Meta> as Table>::Record<'a>;
-
-    fn find(&self, key: &[u8]) -> Option<Self::Handle> {
-        self.table.find(key)
-    }
-
-    fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle {
-        self.table.find_or_insert(key)
-    }
-
-    fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_> {
-        self.table.lock(handle)
-    }
-
-    fn lock_key(&mut self, key: &[u8], value_len: usize) -> Self::Record<'_> {
-        self.look();
-        self.table.lock_key(key, value_len)
-    }
-
-    fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
-        self.look();
-        self.table.lock_existing(key)
-    }
-
-    fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&Self::Record<'_>) -> bool) -> bool {
-        self.table.remove_if(key, dead)
-    }
-
-    fn remove(&mut self, handle: Self::Handle) {
-        self.table.remove(handle);
-    }
-
-    fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64 {
-        self.table.scan(cursor, limit, visit)
-    }
-
-    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
-        self.table.scan_keys(cursor, limit, visit)
-    }
-
-    fn scan_places(
-        &self,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(u64, Self::Handle),
-    ) -> u64 {
-        self.table.scan_places(from, limit, visit)
-    }
-
-    fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    fn reset(&mut self) {
-        self.table.reset();
-    }
-}
-
-impl OrderedTable for Watched {
-    fn keeps_order(&self) -> bool {
-        self.table.keeps_order()
-    }
-
-    fn range(
-        &self,
-        from: &[u8],
-        to: Option<&[u8]>,
-        limit: usize,
-        visit: &mut dyn FnMut(&[u8], Self::Handle),
-    ) {
-        self.table.range(from, to, limit, visit);
-    }
-}
-
-impl LaneShared for Watched {
-    fn highest(&self) -> u64 {
-        self.table.highest()
-    }
-
-    fn raise_highest(&mut self, to: u64) {
-        self.table.raise_highest(to);
-    }
-
-    fn raised_by(&self, lane: LaneId) -> u64 {
-        self.table.raised_by(lane)
-    }
-
-    fn least(&self, cell: usize) -> u64 {
-        self.table.least(cell)
-    }
-
-    fn set_cell(&mut self, cell: usize, number: u64) {
-        self.table.set_cell(cell, number);
-    }
+    seen.dedup();
+    assert!(seen.len() < 2, "a reader sees parts of two transactions: {seen:?}");
 }
 
 /// Lanes over one store.
@@ -252,7 +147,7 @@ impl Subject for Lanes {
         let table = self.store.shared_table(lane.0);
         let (store, keys) = (Arc::clone(&self.store), Arc::clone(&self.keys));
         let config = Config { node, incarnation, lane, lanes: LANES };
-        Local::new(config, Watched { table, store, keys })
+        Local::new(config, Observed::new(table, Box::new(move |_, _| look(&store, &keys))))
     }
 
     fn encode(message: &Infallible, _: &mut Vec<u8>) {
@@ -447,10 +342,9 @@ fn values_past_their_time_are_absent_and_go() {
 fn a_value_lies_in_its_record_as_it_was_set() {
     let mut node = Node::new(&[]);
     node.run(set(&["a"], "text"));
-    let lane = usize::from(lane_of_key(b"a", LANES).0);
-    let table = node.lanes()[lane].table();
+    let store = &node.0.subject.store;
     let mut text = Vec::new();
-    let found = table.store.read(b"a", hash_key(b"a"), &table.store.pin(), &mut text);
+    let found = store.read(b"a", hash_key(b"a"), &store.pin(), &mut text);
     let content: Option<Content<'_>> = found.as_ref().and_then(|found| found.content(&text));
     assert_eq!(content.map(|content| content.bytes), Some(&b"text"[..]));
 }

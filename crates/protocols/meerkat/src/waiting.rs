@@ -242,7 +242,7 @@ where
         latest
     }
 
-    /// Another op that pauses, at a key of this one's last run, and is tried when that is over.
+    /// Another op that pauses at a key of this one's last run, and is tried at the end of the pause.
     pub(crate) fn pausing_at_its_keys(&self, slot: Slot) -> Option<Slot> {
         let op = self.ops.get(slot)?;
         if self.pausing.is_empty() || !op.txn.updates() {

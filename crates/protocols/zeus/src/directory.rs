@@ -146,8 +146,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Takes a round for the one that is under way. It begins from the entry that was settled last, as
-    /// another node says or as this one knows: a key that nobody owned may have an owner by name since,
-    /// of which not all have heard.
+    /// another node says or as this one knows: a key that nobody owned may have got an owner by name,
+    /// and not every arbiter may have heard of that owner.
     pub(crate) fn begin_round(
         &mut self,
         key: &[u8],

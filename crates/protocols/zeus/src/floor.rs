@@ -11,10 +11,11 @@
 //!    comes when what this node had under way as a coordinator is committed. When all have promised,
 //!    no default owner has a claim up to F under way, and no transaction up to F is anywhere that is
 //!    not committed everywhere.
-//! 2. `FINISH(F)`: that must be known, too. The answer, `READY`, comes when no transaction up to F is
-//!    applied here of which this node does not know it. So nobody will ever replay one.
-//! 3. `COMMIT(F)`: all are ready. Absent keys are at F, and records without a value, without an owner and
-//!    not above F may be forgotten.
+//! 2. `FINISH(F)`: followers must know of these commits, too. The answer, `READY`, comes when this node
+//!    knows of each transaction up to F that it has applied that it is committed. So no node will ever
+//!    replay one.
+//! 3. `COMMIT(F)`: all nodes are ready. Absent keys are at F, and records without a value, without an
+//!    owner and not above F may be forgotten.
 //!
 //! A node that misses the commit keeps its records for longer, and that is all: it has promised what
 //! others rely on. A new view ends a round. In it every node tells the others what it has promised
@@ -158,16 +159,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         at: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        let is_over = at <= self.floor.at;
+        let is_known = at <= self.floor.at;
         match step {
             FloorStep::Wish => self.begin_floor(now, effects),
-            FloorStep::Prepare | FloorStep::Finish if is_over => {
+            FloorStep::Prepare | FloorStep::Finish if is_known => {
                 effects.ignored("zeus: a floor that is there");
             }
             FloorStep::Prepare | FloorStep::Finish => {
                 self.follow_floor(now, from, step, at, effects);
             }
-            FloorStep::Promised | FloorStep::Ready if is_over => {
+            FloorStep::Promised | FloorStep::Ready if is_known => {
                 self.send_floor(from, FloorStep::Commit, at, effects);
             }
             FloorStep::Promised => self.on_floor_answer(now, from, FloorStep::Prepare, at, effects),

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Scan, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
-use quorate_types::{Instant, NodeId, Now, Timestamp, lane_of_key, limits};
+use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
 use crate::follower::Applied;
 use crate::layout::{Layout, Shards};
@@ -333,10 +333,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
         while steps < RECORDS && entries.len() < limits::CHUNK_BYTES {
             let mut keys: Vec<Key> = Vec::new();
-            let (lane, lanes) = (self.config.lane, self.config.lanes);
-            let is_own = |key: &[u8]| lane_of_key(key, lanes) == lane;
+            let config = &self.config;
             let after = self.table.scan_keys(next, 1, &mut |key| {
-                if shards.contains(shard_of(key)) && is_own(key) {
+                if shards.contains(shard_of(key)) && config.is_own(key) {
                     keys.push(key.into());
                 }
             });

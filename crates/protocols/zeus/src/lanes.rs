@@ -6,7 +6,7 @@
 //! nothing of theirs is under way with it, and get it back when the transaction is committed at all
 //! followers. So a key is in one pipeline at a time, the pipelines of a node need no order among each
 //! other, and a transaction is one message to each follower, whose lane of the same number applies it.
-//! Who is older has the key first, as among nodes.
+//! The older of two transactions has the key first, as among nodes.
 //!
 //! All lanes of a node act in one epoch. A lane that has heard of a view stops, and goes on in the new
 //! epoch when all have stopped. So a transaction that was not sent to a joining replica was committed
@@ -483,7 +483,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// A key has a new version, or one that may be read: its lane looks to who waits for that.
+    /// A key has a new version, or one that may be read: its lane tries what waits for the key again.
     pub(crate) fn note_changed(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
         if self.is_own(key) {
             self.changed.insert(key.into());
@@ -706,7 +706,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 }
 
-/// Who is to be told how a transaction has ended.
+/// The receiver of a transaction's answer.
 #[derive(Clone, Copy, Hash, Debug)]
 pub(crate) enum Client {
     /// The driver of this lane.
@@ -715,7 +715,7 @@ pub(crate) enum Client {
     Sent {
         /// The lane.
         lane: LaneId,
-        /// What it is there.
+        /// The transaction's slot on that lane.
         slot: Slot,
     },
 }

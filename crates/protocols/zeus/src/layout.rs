@@ -64,7 +64,7 @@ impl Hash for Layout {
 pub struct Shards(pub(crate) [u64; SHARDS / 64]);
 
 impl Shards {
-    /// Those of which something is so.
+    /// The shards for which `is` holds.
     pub fn that(mut is: impl FnMut(usize) -> bool) -> Self {
         let mut shards = Self::default();
         for shard in (0..SHARDS).filter(|shard| is(*shard)) {
@@ -78,7 +78,7 @@ impl Shards {
         self.0[shard / 64] >> (shard % 64) & 1 == 1
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -223,8 +223,8 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The version of the value.
     pub version: Timestamp,
-    /// Whether a transaction that writes this version is under way, of which the copy is a follower:
-    /// the value is left out, and comes with that transaction.
+    /// Whether the transaction that writes this version is under way, and the receiver is one of its
+    /// followers: the value is left out, and comes with that transaction.
     pub is_under_way: bool,
     /// Whom it was moved to last.
     pub settled: Settled,

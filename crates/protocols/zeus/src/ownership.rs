@@ -199,7 +199,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let owner = self.layout.owner(previous.owner, key);
         let acquisition = self.acquisitions.get_mut(key).expect("it is open");
-        // An agreement to a round that begins from an earlier owner is none.
+        // Agreements to a round that begins from an earlier owner do not count.
         let newer = |tally: &Tally| {
             (tally.round, tally.previous) < (round, previous) && !mutant!("zeus_acks_mixed")
         };

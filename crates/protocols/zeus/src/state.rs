@@ -71,6 +71,13 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether a key belongs to this lane.
+    pub(crate) fn is_own(&self, key: &[u8]) -> bool {
+        self.lanes == 1 || lane_of_key(key, self.lanes) == self.lane
+    }
+}
+
 /// One lane.
 #[derive(Clone, Hash)]
 pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
@@ -188,7 +195,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
 
     /// Whether a key belongs to this lane.
     pub(crate) fn is_own(&self, key: &[u8]) -> bool {
-        self.config.lanes == 1 || lane_of_key(key, self.config.lanes) == self.config.lane
+        self.config.is_own(key)
     }
 
     /// The words of a key without a record. Where a node has not copied what there is, it knows nothing of

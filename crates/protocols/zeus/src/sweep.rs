@@ -1,8 +1,8 @@
 //! What nobody asks for: values past their time, keys that were deleted, and records of shards that
 //! this node has left.
 //!
-//! A walk looks at a few records at a time. There are passes as long as one has found something to come
-//! back to.
+//! A walk looks at a few records at a time. Another pass follows as long as one has found a record that
+//! it has to look at again.
 //!
 //! A key without a value is *released* once it is of age: its default owner drives a round whose
 //! requester is nobody, and which is settled, as one whose requester is gone, with nobody as the owner.
@@ -47,7 +47,7 @@ pub(crate) struct Sweep {
     expires: bool,
     /// Whether this pass has met a key that is to be forgotten, and for which the floor is too low.
     waits_for_floor: bool,
-    /// Shards that this node has left, of which records may be there.
+    /// Shards that this node has left. Some of their records may still be here.
     pub(crate) left: Shards,
 }
 

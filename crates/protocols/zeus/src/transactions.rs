@@ -23,7 +23,7 @@ use quorate_machine::{
     Change, Command, Completion, Content, Effects, Gate, LaneShared, OneKey, Outcome, Record as _,
     Refusal, Table, Verdict, Workspace as _, mutant,
 };
-use quorate_types::{LaneId, Now, Tag, Timestamp, lane_of_key, limits};
+use quorate_types::{LaneId, Now, Tag, Timestamp, limits};
 
 use crate::commit::{Answer, Committing};
 use crate::lanes::Client;
@@ -524,8 +524,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let rights = self.rights();
         let (config, lanes) = (&self.config, &self.lanes);
         let is_at_hand = |meta: &Meta, key: &[u8]| {
-            let is_own = config.lanes == 1 || lane_of_key(key, config.lanes) == config.lane;
-            is_own && rights.may_own(meta, key) && !lanes.is_lent(key)
+            config.is_own(key) && rights.may_own(meta, key) && !lanes.is_lent(key)
         };
         let mut work = Work::default();
         let mut run = Run {
@@ -770,7 +769,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let meta = record.meta().or(absent);
         let content = record.content();
-        if lane_of_key(key, self.config.lanes) == self.config.lane {
+        if self.config.is_own(key) {
             self.sweep.note(content);
         }
         assert!(meta.version < version, "a transaction is above all that it overwrites");

@@ -127,7 +127,7 @@ impl NodeConfig {
         groups
     }
 
-    /// The sizes of the groups of keyspaces of which a view decides who is in them.
+    /// The sizes of the groups of the keyspaces whose keys are placed by the view.
     pub(crate) fn moving(&self) -> Vec<usize> {
         let sizes = self.keyspaces.iter().filter_map(|keyspace| keyspace.engine.group_size());
         let sizes: BTreeSet<usize> = sizes.collect();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quorate_harness::{Packet, Process, Subject};
-use quorate_machine::{Content, Event, LaneShared, Outcome, Record as _, Table, ValueKind};
+use quorate_harness::{Observed, Packet, Process, Subject};
+use quorate_machine::{Content, Event, Outcome, Record as _, Table as _, ValueKind};
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, lane_of_key};
 use quorate_wire::Writer;
@@ -138,100 +138,20 @@ fn a_lane_acts_in_a_view_when_all_have_stopped() {
 
 // --- another lane changes records between two looks of a reader ------------------------------------
 
-/// Once armed, has both keys overwritten by another lane just before the second is looked at.
-struct Overtaken {
-    table: SharedTable<Meta>,
-    is_armed: Arc<AtomicBool>,
-}
+type Overtaken = Observed<SharedTable<Meta>, Box<dyn FnMut(&mut SharedTable<Meta>, &[u8])>>;
 
-impl Table for Overtaken {
-    type Meta = Meta;
-    type Handle = <SharedTable<Meta> as Table>::Handle;
-    type Record<'a> = <SharedTable<Meta> as Table>::Record<'a>;
-
-    fn find(&self, key: &[u8]) -> Option<Self::Handle> {
-        self.table.find(key)
-    }
-
-    fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle {
-        self.table.find_or_insert(key)
-    }
-
-    fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_> {
-        self.table.lock(handle)
-    }
-
-    fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
-        let [a, b] = keys();
-        if key == b.as_bytes() && self.is_armed.swap(false, Ordering::Relaxed) {
-            for key in [a, b] {
-                let mut record = self.table.lock_key(key.as_bytes(), 3);
-                let version = Timestamp::new(u64::MAX / 2, WriterId(1));
-                let meta = Meta { version, data: DataState::Valid, ..record.meta() };
-                record.set_content(Content {
-                    bytes: b"new",
-                    kind: ValueKind::String,
-                    expire_at: None,
-                });
-                record.set_meta(meta);
-            }
-        }
-        self.table.lock_existing(key)
-    }
-
-    fn remove(&mut self, handle: Self::Handle) {
-        self.table.remove(handle);
-    }
-
-    fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64 {
-        self.table.scan(cursor, limit, visit)
-    }
-
-    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
-        self.table.scan_keys(cursor, limit, visit)
-    }
-
-    fn scan_places(
-        &self,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(u64, Self::Handle),
-    ) -> u64 {
-        self.table.scan_places(from, limit, visit)
-    }
-
-    fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    fn reset(&mut self) {
-        self.table.reset();
+/// Both keys are overwritten, as by another lane.
+fn overtake(table: &mut SharedTable<Meta>) {
+    for key in keys() {
+        let mut record = table.lock_key(key.as_bytes(), 3);
+        let version = Timestamp::new(u64::MAX / 2, WriterId(1));
+        let meta = Meta { version, data: DataState::Valid, ..record.meta() };
+        record.set_content(Content { bytes: b"new", kind: ValueKind::String, expire_at: None });
+        record.set_meta(meta);
     }
 }
 
-impl LaneShared for Overtaken {
-    fn highest(&self) -> u64 {
-        self.table.highest()
-    }
-
-    fn raise_highest(&mut self, to: u64) {
-        self.table.raise_highest(to);
-    }
-
-    fn raised_by(&self, lane: LaneId) -> u64 {
-        self.table.raised_by(lane)
-    }
-
-    fn least(&self, cell: usize) -> u64 {
-        self.table.least(cell)
-    }
-
-    fn set_cell(&mut self, cell: usize, number: u64) {
-        self.table.set_cell(cell, number);
-    }
-}
-
-/// One node over such a table.
+/// One node. Once armed, it finds both keys overwritten when it looks at the second.
 struct Lone {
     store: Arc<Store<Meta>>,
     is_armed: Arc<AtomicBool>,
@@ -248,7 +168,13 @@ impl Subject for Lone {
         let Process { node, incarnation, lane, seed, .. } = process;
         let config = Config { lanes: LANES, ..Config::new(node, incarnation, lane, seed) };
         let is_armed = Arc::clone(&self.is_armed);
-        Zeus::new(config, Overtaken { table: self.store.shared_table(lane.0), is_armed })
+        let [_, second] = keys();
+        let before_lock = move |table: &mut SharedTable<Meta>, key: &[u8]| {
+            if key == second.as_bytes() && is_armed.swap(false, Ordering::Relaxed) {
+                overtake(table);
+            }
+        };
+        Zeus::new(config, Observed::new(self.store.shared_table(lane.0), Box::new(before_lock)))
     }
 
     fn encode(message: &Message<'_>, bytes: &mut Vec<u8>) {

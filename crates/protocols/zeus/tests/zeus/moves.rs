@@ -7,7 +7,7 @@ use quorate_zeus::Message;
 
 use crate::support::{Cluster, MLT, Replicas};
 
-/// Four members, and node 5, which is none.
+/// Four members, and node 5, which is not a member yet.
 fn four(replicas: usize, seed: u64) -> Cluster {
     let replicas = Replicas { replicas: Some(replicas), ..Replicas::default() };
     Cluster::with_spares(replicas, 4, 1, |_| 0, |node| seed + u64::from(node))

@@ -322,7 +322,7 @@ fn number(reply: &Reply<'_>) -> Option<i64> {
     }
 }
 
-/// The end of a transaction of which the client wants to know this.
+/// The end of a transaction, with what its client wants to be told.
 fn judge(outcome: Outcome<Reply<'static>>, tells: Tells) -> Answer {
     match outcome {
         Outcome::Done(Reply::Array(replies)) => {

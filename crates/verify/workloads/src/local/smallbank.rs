@@ -11,8 +11,8 @@
 //! | WriteCheck | 15% | both accounts | checking |
 //!
 //! The paper counts 30% of transactions with two objects and reads of three (Zeus §8.2), which fits
-//! if a row that maps a name to an account is counted in each; FaSST has none, and there is none
-//! here.
+//! if a row that maps a name to an account is counted in each; neither FaSST's tables nor these have
+//! such rows.
 
 use super::homes::Homes;
 use super::ledger::{Book, Change};
