@@ -57,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "meerkat_combined_out_of_line",
         home: "meerkat",
-        guard: "transactions of one origin run in the order of their line",
+        guard: "a transaction runs after an earlier one of its origin with which it shares a key",
         checks: &[SHARED],
         in_gate: true,
     },

@@ -69,11 +69,9 @@ where
                 combined.apart.extend(follows.then_some(other));
                 continue;
             }
-            let is_next = self.before_in_line(other).is_none_or(|slot| self.has_run(slot))
-                || mutant!("meerkat_combined_out_of_line");
             let has_room = combined.members.len() < most && self.work.bytes() < room
                 || mutant!("meerkat_combines_without_end");
-            if !(shares && is_near && is_next && has_room && self.may_combine(other)) {
+            if !(shares && is_near && has_room && self.may_combine(other)) {
                 combined.waiting.extend(follows.then_some(other));
                 continue;
             }
@@ -155,7 +153,7 @@ where
         if gave_up
             || self.work.is_too_large()
             || !self.work.missing.is_empty()
-            || self.predecessor(slot).is_some()
+            || (self.predecessor(slot).is_some() && !mutant!("meerkat_combined_out_of_line"))
         {
             return false;
         }
