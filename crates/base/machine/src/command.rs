@@ -92,6 +92,13 @@ pub trait Workspace {
     /// that of the committed value that was read, whatever this transaction did to the key since.
     fn read(&mut self, key: &[u8]) -> Current<'_>;
 
+    /// What `WATCH` notes of a key: a version, and whether the key has a value. Of an absent key it may
+    /// be a later version than the last change's, as long as every later change has a larger one.
+    fn watch(&mut self, key: &[u8]) -> (Timestamp, bool) {
+        let current = self.read(key);
+        (current.timestamp, current.content.is_some())
+    }
+
     /// Changes the key. [`Change::Keep`] changes nothing; [`Change::Expire`] of an absent key
     /// neither.
     fn write(&mut self, key: &[u8], change: Change<'_>);

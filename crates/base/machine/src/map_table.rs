@@ -262,6 +262,10 @@ impl<M: Meta> LaneShared for MapTable<M> {
         self.cells[cell]
     }
 
+    fn cell_of(&self, _: LaneId, cell: usize) -> u64 {
+        self.cells[cell]
+    }
+
     fn set_cell(&mut self, cell: usize, number: u64) {
         self.cells[cell] = number;
     }

@@ -173,6 +173,10 @@ impl<T: LaneShared> LaneShared for Ordered<T> {
         self.table.least(cell)
     }
 
+    fn cell_of(&self, lane: LaneId, cell: usize) -> u64 {
+        self.table.cell_of(lane, cell)
+    }
+
     fn set_cell(&mut self, cell: usize, number: u64) {
         self.table.set_cell(cell, number);
     }

@@ -198,6 +198,8 @@ pub trait LaneShared {
     fn raised_by(&self, lane: LaneId) -> u64;
     /// The least of the numbers that the lanes have set in this cell; every lane's is 0 at first.
     fn least(&self, cell: usize) -> u64;
+    /// The number that this lane has set in a cell.
+    fn cell_of(&self, lane: LaneId, cell: usize) -> u64;
     /// Sets this lane's number in a cell, one of the first [`CELLS`].
     fn set_cell(&mut self, cell: usize, number: u64);
 }

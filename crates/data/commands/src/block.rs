@@ -25,13 +25,13 @@ pub struct Watch {
 
 impl Watch {
     /// Whether nobody has changed the key since. A value that expired in between is a change even
-    /// before it is collected; one that had expired when the watch began is not. A tombstone that
-    /// was collected in between leaves the key without a version ([`Timestamp::ZERO`]), and as
-    /// absent as it was.
+    /// before it is collected; one that had expired when the watch began is not. Of an absent key no
+    /// more may be known than that its last change is not later than a version: its tombstone may be
+    /// collected. One that is as absent as it was, and whose last change the watch has seen, was not
+    /// changed.
     pub(crate) fn holds(&self, current: &Current<'_>) -> bool {
-        let collected =
-            !self.existed && current.content.is_none() && current.timestamp == Timestamp::ZERO;
-        collected
+        let is_as_absent = !self.existed && current.content.is_none();
+        is_as_absent && current.timestamp <= self.timestamp
             || self.timestamp == current.timestamp && (!self.existed || current.content.is_some())
     }
 }

@@ -218,8 +218,11 @@ impl Command for Op {
             Self::Call(call) => Command::run(&call.call(), now, workspace),
             Self::Block(block) => block.run(now, workspace, Wanted::NOTHING),
             Self::Versions(keys) => {
-                let versions = keys.iter().map(|key| version(&workspace.read(key))).collect();
-                Verdict::Commit(Reply::Array(versions))
+                let versions = keys.iter().map(|key| {
+                    let (timestamp, exists) = workspace.watch(key);
+                    Reply::Version(timestamp, exists)
+                });
+                Verdict::Commit(Reply::Array(versions.collect()))
             }
             Self::Noted { keyspace, classes, op } => {
                 op.run_noted(Wanted { keyspace: *keyspace, classes: *classes }, now, workspace)

@@ -41,6 +41,10 @@ impl<M: Meta> LaneShared for SharedTable<M> {
         lanes.map(|lane| lane.cells[cell].load(Ordering::SeqCst)).min().unwrap_or(0)
     }
 
+    fn cell_of(&self, lane: LaneId, cell: usize) -> u64 {
+        self.store().numbers()[usize::from(lane.0)].cells[cell].load(Ordering::SeqCst)
+    }
+
     fn set_cell(&mut self, cell: usize, number: u64) {
         self.own_numbers().cells[cell].store(number, Ordering::SeqCst);
     }

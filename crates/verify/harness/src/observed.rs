@@ -49,6 +49,7 @@ impl<T: Table + 'static, F: FnMut(&mut T, &[u8]) + 'static> Table for Observed<T
     }
 
     fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&Self::Record<'_>) -> bool) -> bool {
+        (self.before_lock)(&mut self.table, key);
         self.table.remove_if(key, dead)
     }
 
@@ -113,6 +114,10 @@ impl<T: LaneShared, F> LaneShared for Observed<T, F> {
 
     fn least(&self, cell: usize) -> u64 {
         self.table.least(cell)
+    }
+
+    fn cell_of(&self, lane: LaneId, cell: usize) -> u64 {
+        self.table.cell_of(lane, cell)
     }
 
     fn set_cell(&mut self, cell: usize, number: u64) {

@@ -205,6 +205,7 @@ fn siblings_tell_each_other_numbers() {
     assert_eq!((first.least(0), first.least(1)), (0, 4));
     first.set_cell(1, 8);
     assert_eq!(second.least(1), 6);
+    assert_eq!((second.cell_of(LaneId(0), 1), first.cell_of(LaneId(1), 1)), (8, 6));
 }
 
 /// Lets the collector free removed records until only the test has the note.
