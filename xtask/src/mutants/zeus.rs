@@ -214,6 +214,46 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a node that was not there begins above the floor too",
         false,
     ),
+    release_mutant(
+        "zeus_driver_left_behind",
+        "arbiters of a round begin from one entry, also where some have forgotten the key",
+        false,
+    ),
+    release_mutant(
+        "zeus_floor_of_one_round",
+        "records are forgotten up to a floor that all know for long",
+        true,
+    ),
+    release_mutant(
+        "zeus_watch_of_absence_at_last_change",
+        "a watch of an absent key notes the floor",
+        false,
+    ),
+    release_mutant(
+        "zeus_donor_keeps_its_floor",
+        "a replica knows up to where its donor has forgotten records",
+        false,
+    ),
+    release_mutant(
+        "zeus_floor_leaves_loans",
+        "a lane calls back what it has lent before a floor",
+        false,
+    ),
+    release_mutant(
+        "zeus_loan_without_clock",
+        "a lane begins above the floor of what it borrows",
+        false,
+    ),
+    mutant(
+        "zeus_forgets_what_has_changed",
+        "a record is forgotten if it is as the walk has seen it",
+        false,
+    ),
+    release_mutant(
+        "zeus_floor_before_recovery",
+        "a floor waits until all lanes have recovered",
+        false,
+    ),
     release_mutant("zeus_floor_ignores_loans", "a floor waits for what other lanes do", true),
     release_mutant(
         "zeus_floor_asks_one_lane",

@@ -217,7 +217,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         previous: Settled,
         effects: &mut impl Effects<Self>,
     ) {
-        let previous = previous.max(self.settled(key));
+        let known = self.settled(key);
+        let is_behind = previous < known && !mutant!("zeus_driver_left_behind");
+        let previous = previous.max(known);
         if !self.layout.arbiters(previous.owner, key).contains(self.layout.node) {
             return effects.ignored("zeus: INV to a node that is no arbiter");
         }
@@ -245,6 +247,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         round.requester.stamp = round.requester.stamp.min(requester.stamp);
         round.requester.sequence = round.requester.sequence.max(requester.sequence);
         round.begin_from(previous);
+        if is_behind {
+            // Others may be, too, and what they agree to counts only if it begins from the same entry.
+            effects.probe("zeus: a driver begins from an earlier entry");
+            return self.drive(now, key, effects);
+        }
         match round.agreed {
             true => self.tell_agreement(now, key, effects),
             false => self.agree(now, key, effects),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_engine::{Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Place};
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
-use quorate_types::{EngineId, Incarnation, NodeSet, Now, Tag, limits};
+use quorate_types::{Duration, EngineId, Incarnation, NodeSet, Now, Tag, limits};
 use quorate_wire::{Malformed, Writer};
 
 use crate::Request;
@@ -18,11 +18,25 @@ use crate::state::{Config, Zeus};
 pub const ID: EngineId = EngineId(10);
 
 /// What a user of a keyspace may choose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Members of the group of each key; 0 for as many as survive the loss of any minority of the
     /// voters, and 3 at least.
     pub replicas: u64,
+    /// How old a deleted key gets before it is forgotten; no configuration file sets it.
+    pub collect_every: Duration,
+}
+
+impl Options {
+    /// Default for [`Options::collect_every`]. An `EXEC` that comes sooner after its `WATCH` never
+    /// fails without need.
+    pub const COLLECT_EVERY: Duration = Duration::from_secs(10);
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { replicas: 0, collect_every: Self::COLLECT_EVERY }
+    }
 }
 
 impl quorate_engine::Options for Options {
@@ -88,10 +102,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         let (message_loss_timeout, op_timeout) = (context.message_loss_timeout, context.op_timeout);
         let replicas = usize::try_from(options.replicas).expect("a number of members");
         let config = Config::new(node, incarnation, lane, seed);
-        // Not before whole clusters have shown that it loses nothing (design note 011).
-        let forgets = false;
+        let collect_every = options.collect_every;
         let config =
-            Config { lanes, replicas, message_loss_timeout, op_timeout, forgets, ..config };
+            Config { lanes, replicas, message_loss_timeout, op_timeout, collect_every, ..config };
         Self::new(config, table)
     }
 

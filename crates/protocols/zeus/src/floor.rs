@@ -3,8 +3,7 @@
 //! Such a key is absent at version and round `floor`, and nobody owns it by name. So whatever is still
 //! on its way about a record that was forgotten finds something that is not older: an update changes
 //! nothing, and a round is answered with what is settled. Versions and rounds that begin from it are
-//! above the floor, so none is ever used twice, and `WATCH` on an absent key is exact; it may fail
-//! without need when the floor rises, once in [`Config::collect_every`](crate::Config::collect_every).
+//! above the floor, so none is ever used twice.
 //!
 //! The live nodes raise it together, led by the smallest active one, which somebody has asked:
 //! 1. `PREPARE(F)`: from now on versions and rounds that begin here are above F. The answer, `PROMISED`,
@@ -14,12 +13,20 @@
 //! 2. `FINISH(F)`: followers must know of these commits, too. The answer, `READY`, comes when this node
 //!    knows of each transaction up to F that it has applied that it is committed. So no node will ever
 //!    replay one.
-//! 3. `COMMIT(F)`: all nodes are ready. Absent keys are at F, and records without a value, without an
-//!    owner and not above F may be forgotten.
+//! 3. `COMMIT(F, E)`: all nodes are ready. E is the floor of the round before, of which all have said
+//!    that they know (`COMMITTED`). Keys without a record are at E from now on, and records without a
+//!    value, without an owner and not above E may be forgotten.
 //!
 //! A node that misses the commit keeps its records for longer, and that is all: it has promised what
-//! others rely on. A new view ends a round. In it every node tells the others what it has promised
-//! (RECOVERED), so a node that was not there before begins above it, too, before it claims anything.
+//! others rely on. A new view ends a round, and the first in it forgets nothing. In a new view every
+//! node tells the others what it has promised (RECOVERED), so a node that was not there before begins
+//! above it, too, before it claims anything; and a donor tells which floors it knows.
+//!
+//! `WATCH` of an absent key notes F, below which nothing begins any more (or its last change, if that
+//! is later). It holds as long as the key is absent and its last change is not later. Of a key without
+//! a record that is known if E is not above what was noted. So a watch is exact; and it fails without
+//! need only if a whole round lies between the watch and the look, which are then further apart than
+//! [`Config::collect_every`](crate::Config::collect_every).
 
 use alloc::collections::BTreeSet;
 
@@ -37,8 +44,12 @@ use crate::state::Zeus;
 /// The floor of this lane, and the round that may be raising it.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Floor {
-    /// Absent keys are at this version and round.
+    /// Keys without a record are at this version and round.
     at: u64,
+    /// What begins anywhere is above this, as this node knows.
+    known: u64,
+    /// What all have said in this epoch that they know, if this node leads.
+    known_to_all: u64,
     /// What begins here is above this.
     pub(crate) promised: u64,
     lead: Option<Lead>,
@@ -51,7 +62,7 @@ pub(crate) struct Floor {
 #[derive(Clone, Hash, Debug)]
 struct Lead {
     at: u64,
-    /// What all are asked: PREPARE or FINISH.
+    /// What all are asked: PREPARE, FINISH or COMMIT.
     step: FloorStep,
     answered: NodeSet,
 }
@@ -71,6 +82,9 @@ struct Follow {
     is_told: bool,
 }
 
+/// The cell in which a lane tells the others which floor it knows.
+pub(crate) const KNOWN: usize = 0;
+
 /// A floor as a version, and as a round.
 pub(crate) fn floor_version(at: u64) -> Timestamp {
     match at {
@@ -84,6 +98,8 @@ impl Default for Floor {
     fn default() -> Self {
         Self {
             at: 0,
+            known: 0,
+            known_to_all: 0,
             promised: 0,
             lead: None,
             follow: None,
@@ -108,9 +124,20 @@ impl Floor {
         self.again_at
     }
 
+    /// What is told with a step, of the floor before the one that is to be.
+    fn before(&self, step: FloorStep) -> u64 {
+        if step == FloorStep::Commit { self.known_to_all } else { 0 }
+    }
+
+    /// What a replica is told that copies from this node.
+    pub(crate) fn told(&self) -> [u64; 2] {
+        [self.known, self.at]
+    }
+
     /// A new view.
     pub(crate) fn abort_round(&mut self) {
         (self.lead, self.follow, self.again_at) = (None, None, Instant::NEVER);
+        self.known_to_all = 0;
     }
 }
 
@@ -129,7 +156,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn send_floor(&self, to: NodeId, step: FloorStep, at: u64, effects: &mut impl Effects<Self>) {
-        effects.send(to, &Message::Floor { step, at });
+        effects.send(to, &Message::Floor { step, at, before: 0 });
     }
 
     fn begin_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
@@ -140,15 +167,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: the floor is to rise");
         self.floor.not_before = now.monotonic + self.config.collect_every;
         let at = self.issue(now).version;
-        self.floor.again_at = self.repeat_at(now);
         self.ask_all(now, FloorStep::Prepare, at, effects);
     }
 
     fn ask_all(&mut self, now: Now, step: FloorStep, at: u64, effects: &mut impl Effects<Self>) {
         self.floor.lead = Some(Lead { at, step, answered: NodeSet::EMPTY });
-        let others = self.layout.live.without(self.layout.node);
-        effects.broadcast(others, &Message::Floor { step, at });
-        self.on_floor(now, self.layout.node, step, at, effects);
+        self.floor.again_at = self.repeat_at(now);
+        self.ask_floor(self.layout.live, effects);
+        let before = self.floor.before(step);
+        self.on_floor(now, self.layout.node, step, at, before, effects);
     }
 
     pub(crate) fn on_floor(
@@ -157,29 +184,29 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         from: NodeId,
         step: FloorStep,
         at: u64,
+        before: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        let is_known = at <= self.floor.at;
         match step {
             FloorStep::Wish => self.begin_floor(now, effects),
-            FloorStep::Prepare | FloorStep::Finish if is_known => {
+            FloorStep::Prepare | FloorStep::Finish if at <= self.floor.known => {
                 effects.ignored("zeus: a floor that is there");
             }
             FloorStep::Prepare | FloorStep::Finish => {
-                self.follow_floor(now, from, step, at, effects);
-            }
-            FloorStep::Promised | FloorStep::Ready if is_known => {
-                self.send_floor(from, FloorStep::Commit, at, effects);
+                self.follow_floor(from, step, at, effects);
             }
             FloorStep::Promised => self.on_floor_answer(now, from, FloorStep::Prepare, at, effects),
             FloorStep::Ready => self.on_floor_answer(now, from, FloorStep::Finish, at, effects),
-            FloorStep::Commit => self.commit_floor(at),
+            FloorStep::Commit => {
+                self.commit_floor(at, before);
+                self.answer_floor(now, from, FloorStep::Commit, at, effects);
+            }
+            FloorStep::Committed => self.on_floor_answer(now, from, FloorStep::Commit, at, effects),
         }
     }
 
     fn follow_floor(
         &mut self,
-        now: Now,
         leader: NodeId,
         step: FloorStep,
         at: u64,
@@ -187,7 +214,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         self.observe(at);
         self.floor.promised = self.floor.promised.max(at);
-        self.floor.again_at = self.repeat_at(now);
         let before = self.floor.follow.take();
         if before.as_ref().is_some_and(|follow| (follow.at, follow.step) > (at, step)) {
             self.floor.follow = before;
@@ -205,7 +231,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             is_told: false,
         });
         (follow.leader, follow.step, follow.is_told) = (leader, step, false);
-        if is_new && step == FloorStep::Prepare {
+        if is_new && step == FloorStep::Prepare && !mutant!("zeus_floor_leaves_loans") {
             // Where a key is always in use, it would not come back.
             for key in self.lanes.lent_keys() {
                 self.recall(&key, Timestamp::ZERO, effects);
@@ -266,16 +292,28 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_known = step == FloorStep::Prepare
             || applied.all(|applied| applied.version.version > at) && follow.unknowing.is_empty()
             || mutant!("zeus_floor_replays_below");
-        let is_true = self.lanes.has_recovered
+        let is_true = (self.lanes.has_recovered || mutant!("zeus_floor_before_recovery"))
             && (is_drained || mutant!("zeus_floor_claims_below"))
             && is_known;
         if !is_true {
             return;
         }
         self.floor.follow.as_mut().expect("it was seen").is_told = true;
+        self.answer_floor(now, leader, step, at, effects);
+    }
+
+    fn answer_floor(
+        &mut self,
+        now: Now,
+        leader: NodeId,
+        step: FloorStep,
+        at: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
         let answer = match step {
             FloorStep::Prepare => FloorStep::Promised,
-            _ => FloorStep::Ready,
+            FloorStep::Finish => FloorStep::Ready,
+            _ => FloorStep::Committed,
         };
         match leader == self.layout.node {
             true => self.on_floor_answer(now, leader, step, at, effects),
@@ -299,23 +337,43 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.layout.live.is_subset(lead.answered) {
             return;
         }
-        if to == FloorStep::Prepare {
-            return self.ask_all(now, FloorStep::Finish, at, effects);
+        match to {
+            FloorStep::Prepare => self.ask_all(now, FloorStep::Finish, at, effects),
+            FloorStep::Finish => {
+                effects.probe("zeus: the floor rises");
+                self.ask_all(now, FloorStep::Commit, at, effects);
+            }
+            _ => {
+                self.floor.lead = None;
+                self.floor.known_to_all = at;
+                self.floor.not_before = now.monotonic + self.config.collect_every;
+            }
         }
-        effects.probe("zeus: the floor rises");
-        let others = self.layout.live.without(self.layout.node);
-        effects.broadcast(others, &Message::Floor { step: FloorStep::Commit, at });
-        self.floor.lead = None;
-        self.commit_floor(at);
     }
 
-    fn commit_floor(&mut self, at: u64) {
+    fn commit_floor(&mut self, at: u64, before: u64) {
         assert!(at <= self.floor.promised, "a floor is prepared before it is raised");
-        self.floor.at = self.floor.at.max(at);
-        self.table.raise_highest(at);
+        self.raise_floors([at, before]);
         if self.floor.follow.as_ref().is_some_and(|follow| follow.at <= at) {
             self.floor.follow = None;
         }
+    }
+
+    /// Takes over the floors of a donor: what it has not told may have been forgotten up to them.
+    pub(crate) fn adopt_floors(&mut self, [known, at]: [u64; 2]) {
+        if mutant!("zeus_donor_keeps_its_floor") {
+            return;
+        }
+        // That this node begins above them follows from what all have said that they promised.
+        self.raise_floors([known, at]);
+    }
+
+    fn raise_floors(&mut self, [known, at]: [u64; 2]) {
+        let at = if mutant!("zeus_floor_of_one_round") { known } else { at };
+        self.floor.known = self.floor.known.max(known);
+        self.floor.at = self.floor.at.max(at);
+        self.table.set_cell(KNOWN, self.floor.known);
+        self.table.raise_highest(self.floor.at);
     }
 
     /// Sends again what is due of a round.
@@ -323,17 +381,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.floor.again_at > now.monotonic {
             return;
         }
-        if let Some(Lead { at, step, answered }) = self.floor.lead {
-            let missing = self.layout.live.difference(answered).without(self.layout.node);
-            effects.broadcast(missing, &Message::Floor { step, at });
-        }
-        if let Some(Follow { at, leader, step: FloorStep::Finish, is_told: true, .. }) =
-            self.floor.follow
-            && leader != self.layout.node
-        {
-            self.send_floor(leader, FloorStep::Ready, at, effects);
-        }
-        let is_open = self.floor.lead.is_some() || self.floor.follow.is_some();
-        self.floor.again_at = if is_open { self.repeat_at(now) } else { Instant::NEVER };
+        let Some(lead) = &self.floor.lead else {
+            self.floor.again_at = Instant::NEVER;
+            return;
+        };
+        self.ask_floor(self.layout.live.difference(lead.answered), effects);
+        self.floor.again_at = self.repeat_at(now);
+    }
+
+    /// Asks some nodes what the round that this node leads is about to learn.
+    fn ask_floor(&self, whom: NodeSet, effects: &mut impl Effects<Self>) {
+        let Some(Lead { at, step, .. }) = self.floor.lead else { return };
+        let before = self.floor.before(step);
+        let others = whom.without(self.layout.node);
+        effects.broadcast(others, &Message::Floor { step, at, before });
     }
 }

@@ -219,11 +219,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         request: u64,
         next: u64,
-        clock: u64,
         entries: Entries<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        self.observe(clock);
         let Some(joining) = &self.joining else {
             return effects.ignored("zeus: a copy that was not asked for");
         };
@@ -383,7 +381,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let entries = Entries::check(entries).expect("just written");
-        effects.send(to, &Message::Copy { request, next, clock: self.clock, entries });
+        let (clock, floors) = (self.clock, self.floor.told());
+        effects.send(to, &Message::Copy { request, next, clock, floors, entries });
     }
 
     /// Adds some keys; `false`, and none, if one may not be committed.

@@ -86,7 +86,8 @@ pub enum Letter<X: Command> {
         key: Key,
         /// Whether this node owns it only as long as there is no other owner in this epoch.
         by_default: bool,
-        /// The lane's clock: above all that its transactions on the key have written.
+        /// The lane's clock: above all that its transactions on the key have written, and not below what it
+        /// has promised to begin above.
         clock: u64,
     },
     /// To the borrower: something of this age wants the key back.
@@ -442,7 +443,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.changed.insert(key);
             }
             Letter::Lend { key, by_default, clock } => {
-                self.observe(clock);
+                if !mutant!("zeus_loan_without_clock") {
+                    self.observe(clock);
+                }
                 self.lanes.asked.remove(&key);
                 let borrowed = Borrowed { epoch, by_default, recalled: None };
                 self.lanes.borrowed.insert(key.clone(), borrowed);
@@ -651,8 +654,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.lanes.lent.insert(key.into(), Lent { to, number, recalled: None });
         let meta = self.meta(key);
         let by_default = self.layout.node_of(meta.owner).is_none();
-        let clock = self.clock.max(self.floor.promised);
-        let letter = Letter::Lend { key: key.into(), by_default, clock };
+        let letter = Letter::Lend { key: key.into(), by_default, clock: self.clock };
         self.write_to(to, letter, effects);
     }
 

@@ -114,6 +114,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
 
     const PROBES: &'static [&'static str] = &[
         "zeus: a default owner claims a key",
+        "zeus: a driver begins from an earlier entry",
         "zeus: a driver is behind",
         "zeus: a follower asks whether a transaction is committed",
         "zeus: a former owner drops its copy",
@@ -238,13 +239,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Message::Recovered { clock, promised, asks } => {
                 self.on_recovered(from, clock, promised, asks, effects);
             }
-            Message::Floor { step, at } => self.on_floor(now, from, step, at, effects),
+            Message::Floor { step, at, before } => {
+                self.on_floor(now, from, step, at, before, effects);
+            }
             Message::CopyRead { request, cursor, shards } => {
                 self.on_copy_read(from, request, cursor, &shards, effects);
             }
             Message::CopyKey { key } => self.on_copy_key(from, key, effects),
-            Message::Copy { request, next, clock, entries } => {
-                self.on_copy(now, request, next, clock, entries, effects);
+            Message::Copy { request, next, clock, floors, entries } => {
+                self.observe(clock);
+                self.adopt_floors(floors);
+                self.on_copy(now, request, next, entries, effects);
             }
         }
     }

@@ -131,6 +131,8 @@ pub enum Message<'a> {
         step: FloorStep,
         /// The floor that is to be; 0 in a wish.
         at: u64,
+        /// With COMMIT, the floor before it, to which records may be forgotten now; 0 otherwise.
+        before: u64,
     },
     /// Joining replica → active member of its groups: what do you have for me?
     CopyRead {
@@ -154,6 +156,8 @@ pub enum Message<'a> {
         next: u64,
         /// The donor's hybrid clock.
         clock: u64,
+        /// The floor that it knows last, and the one up to which it may have forgotten records.
+        floors: [u64; 2],
         /// Records, and entries of the directory.
         entries: Entries<'a>,
     },
@@ -174,6 +178,8 @@ pub enum FloorStep {
     Ready,
     /// Leader → all: it is the floor.
     Commit,
+    /// Node → leader: it knows.
+    Committed,
 }
 
 /// A committed transaction of a coordinator's pipeline.
@@ -346,8 +352,8 @@ impl Settled {
 }
 
 fn read_step(reader: &mut Reader<'_>) -> Result<FloorStep, Malformed> {
-    use FloorStep::{Commit, Finish, Prepare, Promised, Ready, Wish};
-    let steps = [Wish, Prepare, Promised, Finish, Ready, Commit];
+    use FloorStep::{Commit, Committed, Finish, Prepare, Promised, Ready, Wish};
+    let steps = [Wish, Prepare, Promised, Finish, Ready, Commit, Committed];
     steps.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown step of a floor"))
 }
 
@@ -569,10 +575,11 @@ impl<'a> Message<'a> {
                 writer.u64(promised);
                 writer.u8(u8::from(asks));
             }
-            Self::Floor { step, at } => {
+            Self::Floor { step, at, before } => {
                 writer.u8(FLOOR);
                 writer.u8(step as u8);
                 writer.u64(at);
+                writer.u64(before);
             }
             Self::CopyRead { request, cursor, shards } => {
                 writer.u8(COPY_READ);
@@ -584,11 +591,12 @@ impl<'a> Message<'a> {
                 writer.u8(COPY_KEY);
                 writer.bytes(key);
             }
-            Self::Copy { request, next, clock, entries } => {
+            Self::Copy { request, next, clock, floors, entries } => {
                 writer.u8(COPY);
                 writer.u64(request);
                 writer.u64(next);
                 writer.u64(clock);
+                floors.iter().for_each(|floor| writer.u64(*floor));
                 writer.rest(entries.0);
             }
         }
@@ -643,7 +651,11 @@ impl<'a> Message<'a> {
                 promised: reader.u64()?,
                 asks: read_flag(&mut reader)?,
             },
-            FLOOR => Self::Floor { step: read_step(&mut reader)?, at: reader.u64()? },
+            FLOOR => Self::Floor {
+                step: read_step(&mut reader)?,
+                at: reader.u64()?,
+                before: reader.u64()?,
+            },
             COPY_READ => Self::CopyRead {
                 request: reader.u64()?,
                 cursor: reader.u64()?,
@@ -654,6 +666,7 @@ impl<'a> Message<'a> {
                 request: reader.u64()?,
                 next: reader.u64()?,
                 clock: reader.u64()?,
+                floors: [reader.u64()?, reader.u64()?],
                 entries: Entries::read(&mut reader)?,
             },
             _ => return Err(Malformed("unknown kind of message")),

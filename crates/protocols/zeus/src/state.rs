@@ -12,6 +12,7 @@ use quorate_types::{
 
 use crate::commit::Pipeline;
 use crate::directory::Round;
+use crate::engine::Options;
 use crate::floor::Floor;
 use crate::follower::Stream;
 use crate::join::Joining;
@@ -47,8 +48,6 @@ pub struct Config {
     pub op_timeout: Duration,
     /// How old a deleted key gets before it is forgotten, and how often the floor may rise.
     pub collect_every: Duration,
-    /// Whether deleted keys are forgotten at all.
-    pub forgets: bool,
     /// Seeds jitter.
     pub seed: u64,
 }
@@ -64,8 +63,7 @@ impl Config {
             replicas: 3,
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
-            collect_every: Duration::from_secs(10),
-            forgets: true,
+            collect_every: Options::COLLECT_EVERY,
             seed,
         }
     }

@@ -47,6 +47,10 @@ pub(crate) struct Sweep {
     expires: bool,
     /// Whether this pass has met a key that is to be forgotten, and for which the floor is too low.
     waits_for_floor: bool,
+    /// What was written up to this time of the hybrid clock is of age.
+    of_age: u64,
+    /// What will be of age next, and since when: wall clocks leap, and the hybrid one follows them.
+    marked: (u64, Instant),
     /// Shards that this node has left. Some of their records may still be here.
     pub(crate) left: Shards,
 }
@@ -59,6 +63,8 @@ impl Default for Sweep {
             is_wanted: false,
             expires: false,
             waits_for_floor: false,
+            of_age: 0,
+            marked: (0, Instant::ZERO),
             left: Shards::default(),
         }
     }
@@ -104,6 +110,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let rest = if self.sweep.expires { rest.min(REST) } else { rest };
             (self.sweep.is_wanted, self.sweep.expires) = (false, false);
             self.sweep.at = now.monotonic + rest;
+            let (mark, since) = self.sweep.marked;
+            if since + self.config.collect_every <= now.monotonic {
+                self.sweep.of_age = mark;
+                self.sweep.marked = (self.clock.max(now.unix.0), now.monotonic);
+            }
             self.wake_at = self.wake_at.min(self.sweep.at);
         }
     }
@@ -150,7 +161,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             Fate::Forget(seen) => {
                 effects.probe("zeus: a record is forgotten");
-                self.table.remove_if(key, |record| record.meta() == seen);
+                // Another lane may just have applied something.
+                let is_same = |meta| meta == seen || mutant!("zeus_forgets_what_has_changed");
+                self.table.remove_if(key, |record| is_same(record.meta()));
             }
         }
     }
@@ -188,9 +201,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 (_, false) => Fate::Keep,
             };
         }
-        if !self.config.forgets {
-            return Fate::Keep;
-        }
         let is_settled = (meta.data, meta.state) == (DataState::Valid, OwnerState::Valid);
         let is_copied = self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
         if !is_settled || !self.pipeline.is_done_with(key) || !is_copied {
@@ -198,8 +208,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let has_owner = self.layout.node_of(meta.owner).is_some();
         if has_owner && !mutant!("zeus_forgets_without_release") {
-            let age = now.unix.0.saturating_sub(meta.version.version);
-            let is_due = age >= self.config.collect_every.as_nanos() as u64
+            let is_due = meta.version.version <= self.sweep.of_age
                 && self.layout.is_active()
                 && self.lanes.has_recovered
                 && self.rounds.len() < ROUNDS_MAX

@@ -8,7 +8,7 @@ use quorate_machine::{
 };
 use quorate_types::{LaneId, Timestamp, UnixMillis, lane_of_key, limits};
 
-use crate::floor::floor_version;
+use crate::floor::{KNOWN, floor_version};
 use crate::meta::Meta;
 use crate::state::Key;
 
@@ -51,6 +51,12 @@ pub(crate) fn absent_version(table: &impl LaneShared, lanes: u16, key: &[u8]) ->
         false => lane_of_key(key, lanes),
     };
     floor_version(table.raised_by(lane))
+}
+
+/// A version below all that will ever be written of a key: the floor that its lane knows. Records may be
+/// forgotten only up to the one before it.
+fn known_version(table: &impl LaneShared, lanes: u16, key: &[u8]) -> Timestamp {
+    floor_version(table.cell_of(lane_of_key(key, lanes), KNOWN))
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
@@ -99,6 +105,16 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T,
 impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace for Run<'_, T, U> {
     fn read(&mut self, name: &[u8]) -> Current<'_> {
         self.key(name).read(name)
+    }
+
+    fn watch(&mut self, name: &[u8]) -> (Timestamp, bool) {
+        // Before the look at the key: whatever changes it from then on is above that floor.
+        let known = known_version(self.table, self.lanes, name);
+        let current = self.read(name);
+        match current.content.is_some() || mutant!("zeus_watch_of_absence_at_last_change") {
+            true => (current.timestamp, current.content.is_some()),
+            false => (current.timestamp.max(known), false),
+        }
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {

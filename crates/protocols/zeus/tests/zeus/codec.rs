@@ -89,8 +89,8 @@ fn commit_messages_are_pinned() {
     let clock = b"\x09\0\0\0\0\0\0\0";
     let recovered = Message::Recovered { clock: 9, promised: 9, asks: true };
     check(recovered, &golden(9, &[clock, clock, b"\x01"]));
-    for (step, byte) in [(FloorStep::Wish, b"\0"), (FloorStep::Commit, b"\x05")] {
-        check(Message::Floor { step, at: 9 }, &golden(13, &[byte, clock]));
+    for (step, byte) in [(FloorStep::Wish, b"\0"), (FloorStep::Committed, b"\x06")] {
+        check(Message::Floor { step, at: 9, before: 9 }, &golden(13, &[byte, clock, clock]));
     }
 }
 
@@ -111,8 +111,9 @@ fn copies_are_pinned() {
     assert_eq!((found.key, found.version, found.is_under_way), (&b"k"[..], AT, false));
     assert_eq!(found.settled, Settled { round: AT, owner: MemberNumber(2) });
     assert_eq!((found.under_way, found.content), (Some((AT, REQUESTER)), Some(value(None))));
-    let copy = Message::Copy { request: 9, next: 9, clock: 9, entries };
-    check(copy, &golden(11, &[number, number, number, &list]));
+    let floors = [9, 9];
+    let copy = Message::Copy { request: 9, next: 9, clock: 9, floors, entries };
+    check(copy, &golden(11, &[number, number, number, number, number, &list]));
 }
 
 #[test]
@@ -122,7 +123,8 @@ fn lies_are_refused() {
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");
-    let step = golden(13, &[b"\x06", b"\x09\0\0\0\0\0\0\0"]);
+    let number = b"\x09\0\0\0\0\0\0\0";
+    let step = golden(13, &[b"\x07", number, number]);
     assert_eq!(refused(&step), "unknown step of a floor");
     let flag = golden(9, &[b"\x09\0\0\0\0\0\0\0", b"\x09\0\0\0\0\0\0\0", b"\x02"]);
     assert_eq!(refused(&flag), "neither true nor false");

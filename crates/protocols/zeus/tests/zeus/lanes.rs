@@ -1,12 +1,12 @@
 //! Transactions over several lanes of a node, step by step.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorate_harness::{Observed, Packet, Process, Subject};
 use quorate_machine::{Content, Event, Outcome, Record as _, Table as _, ValueKind};
 use quorate_storage::{SharedTable, Store};
-use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, lane_of_key};
+use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, hash_key, lane_of_key};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, Zeus};
 
@@ -14,6 +14,7 @@ use crate::support::{Cluster, Replicas};
 use crate::txn::{Txn, txn};
 
 const LANES: u16 = 2;
+const COLLECT: Duration = Duration::from_millis(50);
 
 /// Three nodes of two lanes.
 fn lanes() -> Cluster {
@@ -151,10 +152,11 @@ fn overtake(table: &mut SharedTable<Meta>) {
     }
 }
 
-/// One node. Once armed, it finds both keys overwritten when it looks at the second.
+/// One node. Once armed, it finds both keys overwritten when it is about to look at the second for the
+/// so-manieth time.
 struct Lone {
     store: Arc<Store<Meta>>,
-    is_armed: Arc<AtomicBool>,
+    armed: Arc<AtomicU64>,
 }
 
 impl Subject for Lone {
@@ -166,12 +168,18 @@ impl Subject for Lone {
 
     fn start(&self, process: Process) -> Self::Machine {
         let Process { node, incarnation, lane, seed, .. } = process;
-        let config = Config { lanes: LANES, ..Config::new(node, incarnation, lane, seed) };
-        let is_armed = Arc::clone(&self.is_armed);
+        let collect_every = COLLECT;
+        let config = Config::new(node, incarnation, lane, seed);
+        let config = Config { lanes: LANES, collect_every, ..config };
+        let armed = Arc::clone(&self.armed);
         let [_, second] = keys();
         let before_lock = move |table: &mut SharedTable<Meta>, key: &[u8]| {
-            if key == second.as_bytes() && is_armed.swap(false, Ordering::Relaxed) {
-                overtake(table);
+            let left = armed.load(Ordering::Relaxed);
+            if key == second.as_bytes() && left > 0 {
+                armed.store(left - 1, Ordering::Relaxed);
+                if left == 1 {
+                    overtake(table);
+                }
             }
         };
         Zeus::new(config, Observed::new(self.store.shared_table(lane.0), Box::new(before_lock)))
@@ -188,8 +196,8 @@ impl Subject for Lone {
 
 #[test]
 fn what_a_reader_of_two_lanes_has_seen_was_there_at_one_moment() {
-    let is_armed = Arc::<AtomicBool>::default();
-    let lone = Lone { store: Store::new(LANES), is_armed: Arc::clone(&is_armed) };
+    let armed = Arc::<AtomicU64>::default();
+    let lone = Lone { store: Store::new(LANES), armed: Arc::clone(&armed) };
     let mut cluster = quorate_harness::Cluster::founded(lone, 1, u64::from);
     cluster.deliver_all();
     let [a, b] = keys();
@@ -206,7 +214,39 @@ fn what_a_reader_of_two_lanes_has_seen_was_there_at_one_moment() {
         }
     };
     submit(format!("write={a}:old write={b}:old"));
-    is_armed.store(true, Ordering::Relaxed);
+    armed.store(1, Ordering::Relaxed);
     assert_eq!(submit(format!("read={a} read={b}")), ["new", "new"]);
     assert!(cluster.probes.contains_key("zeus: a reader is overtaken by a commit"));
+}
+
+#[test]
+fn what_another_lane_has_just_written_is_not_forgotten() {
+    let armed = Arc::<AtomicU64>::default();
+    let lone = Lone { store: Store::new(LANES), armed: Arc::clone(&armed) };
+    let store = Arc::clone(&lone.store);
+    let mut cluster = quorate_harness::Cluster::founded(lone, 1, u64::from);
+    cluster.deliver_all();
+    let [_, key] = keys();
+    for text in [format!("write={key}:old"), format!("del={key}")] {
+        cluster.advance(Duration::from_nanos(1));
+        let (tag, command) = (cluster.tag(), txn(&text));
+        cluster.act_on(1, 1, |machine, now, out| machine.submit(now, tag, 1, command, out));
+        cluster.deliver_all();
+    }
+    let record = || {
+        let mut bytes = Vec::new();
+        let snapshot =
+            store.read(key.as_bytes(), hash_key(key.as_bytes()), &store.pin(), &mut bytes);
+        snapshot.map(|snapshot| (snapshot.meta.version, bytes))
+    };
+    let (deleted, _) = record().expect("a deleted key leaves a record");
+    while cluster.hosts[&1].machines[1].floor() < deleted {
+        cluster.run_for(Duration::from_millis(1));
+    }
+    assert!(record().is_some(), "the walk comes after the floor has risen");
+    // The walk looks at the record, and then forgets it.
+    armed.store(2, Ordering::Relaxed);
+    cluster.run_for(COLLECT * 4);
+    assert_eq!(armed.load(Ordering::Relaxed), 0);
+    assert_eq!(record().map(|(_, bytes)| bytes).as_deref(), Some(&b"new"[..]));
 }

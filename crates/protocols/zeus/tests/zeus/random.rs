@@ -12,7 +12,7 @@ use quorate_check::{
 };
 use quorate_harness::Disorder;
 use quorate_machine::{Machine as _, Outcome, Rng};
-use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, placement};
+use quorate_types::{Duration, Incarnation, Instant, NodeId, Role, Timestamp, placement};
 
 use crate::support::{Cluster, Replicas};
 use crate::txn::{Reply, Step, Txn};
@@ -50,6 +50,8 @@ struct Plan {
     collect_ms: u64,
     /// How many deletes there are more than one in nine steps of transactions.
     deletes: u64,
+    /// Of 100 transactions, how many look at a key as `WATCH` does. Another one of the same key follows.
+    watches: u64,
 }
 
 const PLAN: Plan = Plan {
@@ -70,6 +72,7 @@ const PLAN: Plan = Plan {
     patient: false,
     collect_ms: 10_000,
     deletes: 0,
+    watches: 0,
 };
 
 /// A transaction that a client sent.
@@ -77,6 +80,7 @@ struct Asked {
     origin: u64,
     txn: Txn,
     invoke: u64,
+    sent_at: Instant,
     node: u16,
     /// The life of the node that it was sent to.
     incarnation: Incarnation,
@@ -90,6 +94,10 @@ struct Run {
     clock: u64,
     asked: BTreeMap<u64, Asked>,
     answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
+    /// When what looks at a key after a watch was answered, by that and the watch.
+    looks: BTreeMap<u64, (u64, Option<Instant>)>,
+    /// Watches of absent keys that have held, and such that have not.
+    watched: [u64; 2],
     disorder: Disorder,
     /// Where most transactions are made.
     favourite: u16,
@@ -114,6 +122,8 @@ impl Run {
             clock: 0,
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            watched: [0, 0],
             disorder: Disorder::new(plan.nodes + plan.spares, plan.lost, plan.repeated),
             favourite: 1,
         }
@@ -149,9 +159,35 @@ impl Run {
     fn note_answers(&mut self) {
         for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
             self.clock += 1;
+            if let Some((_, answered)) = self.looks.get_mut(&tag) {
+                *answered = Some(self.cluster.now.monotonic);
+            }
+            let is_watch = matches!(self.asked[&tag].txn.0[..], [Step::Watch(_)]);
+            let is_done = matches!(outcome, Outcome::Done(_));
             self.answered.insert(tag, (outcome, self.clock));
+            if is_watch && is_done {
+                self.look_again(tag);
+            }
         }
         self.cluster.fresh_packets.clear();
+    }
+
+    /// Follows a watch by what `EXEC` would look at, at any node, now or after a while.
+    fn look_again(&mut self, watch: u64) {
+        let name = self.asked.len();
+        let key = self.asked[&watch].txn.0[0].key().to_owned();
+        let node = self.node();
+        if !self.cluster.hosts[&node].up {
+            return;
+        }
+        let other = format!("k{}", self.rng.below(self.plan.keys));
+        let steps = match self.rng.below(3) {
+            0 => vec![Step::Read(key)],
+            _ => vec![Step::Read(key), Step::Write(other, format!(",{name}"))],
+        };
+        let origin = u64::from(node) * 100 + self.rng.below(self.plan.origins);
+        let tag = self.ask(node, origin, Txn(steps));
+        self.looks.insert(tag, (watch, None));
     }
 
     fn submit(&mut self) {
@@ -161,21 +197,27 @@ impl Run {
         let is_local = self.rng.chance(self.plan.locality, 100);
         let node = if is_local { self.favourite } else { self.node() };
         if self.cluster.hosts[&node].up {
-            let txn = self.txn();
+            let watches = self.plan.watches > 0 && self.rng.chance(self.plan.watches, 100);
+            let txn = match watches {
+                true => Txn(vec![Step::Watch(format!("k{}", self.rng.below(self.plan.keys)))]),
+                false => self.txn(),
+            };
             // Few origins, so that some stand in line.
             let origin = u64::from(node) * 100 + self.rng.below(self.plan.origins);
             self.ask(node, origin, txn);
         }
     }
 
-    fn ask(&mut self, node: u16, origin: u64, txn: Txn) {
+    fn ask(&mut self, node: u16, origin: u64, txn: Txn) -> u64 {
         self.clock += 1;
         let invoke = self.clock;
         let incarnation = self.cluster.hosts[&node].incarnation;
         // A client's connection is on one lane.
         let lane = (origin % u64::from(self.plan.lanes)) as u16;
         let tag = self.cluster.submit_on(node, lane, origin, txn.clone());
-        self.asked.insert(tag, Asked { origin, txn, invoke, node, incarnation });
+        let sent_at = self.cluster.now.monotonic;
+        self.asked.insert(tag, Asked { origin, txn, invoke, sent_at, node, incarnation });
+        tag
     }
 
     fn decide(&mut self, node: u16, role: Role) {
@@ -390,6 +432,72 @@ impl Run {
         }
     }
 
+    /// A watch of an absent key notes a version above all that was written before, and below all that is
+    /// written later; so it fails if there is any such write. It fails for nothing only if time has passed.
+    fn check_watches(&mut self) {
+        let reply = |tag: u64| match self.answered.get(&tag) {
+            Some((Outcome::Done(reply), at)) => Some((&reply[0], *at)),
+            _ => None,
+        };
+        let mut watched = [0, 0];
+        for (look, (watch, looked_at)) in &self.looks {
+            let (Some((noted, noted_at)), Some((found, _))) = (reply(*watch), reply(*look)) else {
+                continue;
+            };
+            if noted.value.is_some() || found.value.is_some() {
+                continue;
+            }
+            let key = self.asked[watch].txn.0[0].key();
+            let is_write = |step: &Step| step.key() == key && step.is_update();
+            let writers = self.asked.iter().filter(|(_, asked)| asked.txn.0.iter().any(is_write));
+            // Without a follower nobody is told of it.
+            let told = writers.clone().filter_map(|(tag, _)| self.cluster.stamps.get(tag).copied());
+            let sent = self.cluster.subject.written.iter();
+            let sent = sent.filter(|(_, written)| written.keys.iter().any(|(k, _)| k == key));
+            let writes: Vec<Timestamp> = sent.map(|(version, _)| *version).chain(told).collect();
+            let is_any_open = writers.clone().any(|(tag, _)| {
+                !matches!(self.answered.get(tag), Some((Outcome::Done(_) | Outcome::Refused(_), _)))
+            });
+            for (tag, version) in &self.cluster.stamps {
+                let asked = &self.asked[tag];
+                if !writes.contains(version) {
+                    continue;
+                }
+                let is_before =
+                    self.answered.get(tag).is_some_and(|(_, at)| *at < self.asked[watch].invoke);
+                assert!(!is_before || *version <= noted.version, "op {watch} missed op {tag}");
+                let is_after = asked.invoke > noted_at;
+                assert!(!is_after || *version > noted.version, "op {tag} is below op {watch}");
+            }
+            let holds = found.is_as(noted);
+            watched[usize::from(!holds)] += 1;
+            let until = self.cluster.stamps.get(look).copied();
+            let is_between = |version: &Timestamp| {
+                *version > noted.version && until.is_none_or(|until| *version < until)
+            };
+            let told = |version: &Timestamp| {
+                let tag = self.cluster.stamps.iter().find(|(_, stamp)| *stamp == version);
+                tag.is_some_and(|(tag, _)| {
+                    self.answered.get(tag).is_some_and(|(_, at)| *at < self.asked[look].invoke)
+                })
+            };
+            assert!(
+                !holds || !writes.iter().any(|version| is_between(version) && told(version)),
+                "op {look} has not seen that {key} was made since op {watch}"
+            );
+            let may_fail_at =
+                self.asked[watch].sent_at + Duration::from_millis(self.plan.collect_ms);
+            assert!(
+                holds
+                    || is_any_open
+                    || writes.iter().any(is_between)
+                    || looked_at.expect("it was answered") >= may_fail_at,
+                "op {look} finds {found:?} after op {watch} has found {noted:?}"
+            );
+        }
+        self.watched = watched;
+    }
+
     /// The version of what a transaction wrote, if it was told to anybody.
     fn versions(&self) -> BTreeMap<u64, Timestamp> {
         let written = self.cluster.subject.written.iter();
@@ -429,7 +537,7 @@ impl Run {
             for step in &asked.txn.0 {
                 let bytes = Bytes::from(step.key().as_bytes());
                 let mut held = None;
-                if matches!(step, Step::Read(_) | Step::Append(..))
+                if matches!(step, Step::Read(_) | Step::Watch(_) | Step::Append(..))
                     && let Some(reply) = &mut reply
                 {
                     let seen = reply.next().expect("one answer per read");
@@ -491,6 +599,9 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     run.check_history();
     run.check_end();
     run.check_origins();
+    run.check_watches();
+    *probes.entry("a watch holds").or_default() += run.watched[0];
+    *probes.entry("a watch fails").or_default() += run.watched[1];
     if plan.collect_ms < PLAN.collect_ms {
         run.check_empty();
     }
@@ -581,6 +692,23 @@ fn six_and_seven_nodes_are_strictly_serializable() {
 }
 
 #[test]
+fn watches_of_absent_keys_are_exact() {
+    let plan = Plan { keys: 3, collect_ms: 20, deletes: 12, watches: 40, steps: 1200, ..PLAN };
+    let mut probes = BTreeMap::new();
+    let mut add = |more: BTreeMap<&'static str, u64>| {
+        more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
+    };
+    add(sweep(60, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
+    add(sweep(60, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
+    add(sweep(60, Plan { lanes: 2, trouble: 20, keys: 4, ..plan }));
+    let moves = Plan { spares: 2, trouble: 20, moves: 20, ..plan };
+    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
+    for name in ["a watch holds", "a watch fails", "zeus: the floor rises"] {
+        assert!(probes.get(name).is_some_and(|count| *count > 100), "never: {name}");
+    }
+}
+
+#[test]
 fn what_was_deleted_is_forgotten() {
     let plan = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..PLAN };
     sweep(100, plan);
@@ -588,6 +716,16 @@ fn what_was_deleted_is_forgotten() {
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
     sweep(100, Plan { nodes: 4, replicas: 2, ..moves });
     sweep(50, Plan { nodes: 5, lost: 200, repeated: 300, ..moves });
+}
+
+#[test]
+fn nobody_waits_for_a_key_that_some_have_forgotten() {
+    let quiet = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..PLAN };
+    let plan = Plan { keys: 4, collect_ms: 20, deletes: 12, steps: 1000, locality: 0, ..quiet };
+    sweep(60, Plan { lost: 50, ..plan });
+    sweep(60, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(60, Plan { nodes: 5, lanes: 3, keys: 5, lost: 50, ..plan });
+    sweep(60, Plan { nodes: 4, replicas: 2, lanes: 2, trouble: 10, ..plan });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use quorate_types::{Duration, Instant, LaneId, Role, Timestamp, lane_of_key};
 use quorate_zeus::{FloorStep, Message};
 
 use crate::support::{Cluster, MLT, Replicas, WALL};
-use crate::txn::txn;
+use crate::txn::{Seen, txn};
 
 const COLLECT: Duration = Duration::from_millis(50);
 
@@ -74,9 +74,29 @@ fn a_key_is_forgotten_when_the_floor_is_above_it() {
         cluster.run_some(COLLECT, |packet| !is_floor(packet, FloorStep::Commit));
         cluster.pool.clear();
     }
-    assert_eq!(holders(&cluster, "y"), [2, 3], "node 1 leads, and knows that all are ready");
+    assert_eq!(cluster.probed("zeus: the floor rises"), 1, "not again before all know it");
+    assert_eq!(holders(&cluster, "y"), [1, 2, 3]);
     cluster.run_for(COLLECT * 20);
     assert_eq!(holders(&cluster, "y"), [0; 0]);
+}
+
+/// Node 1 has forgotten the key, so for it the round begins from another entry than for the others.
+#[test]
+fn a_key_that_some_have_forgotten_moves() {
+    let mut cluster = cluster(3, 3);
+    cluster.run(1, "write=y:1");
+    cluster.run(1, "del=y");
+    let is_last = |packet: &Packet<Replicas>| matches!(packet.message(), Message::Floor { before, .. } if before > 0);
+    while holders(&cluster, "y").contains(&1) {
+        cluster.run_some(MLT / 4, |packet| !is_last(packet));
+        cluster.pool.retain(|packet| !is_last(packet));
+    }
+    assert_eq!(holders(&cluster, "y"), [2, 3]);
+    let tag = cluster.submit(3, "write=y:2");
+    cluster.run_for(MLT * 3);
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+    assert_eq!(cluster.probed("zeus: a driver begins from an earlier entry"), 1);
+    cluster.assert_quiet(["y".to_owned()]);
 }
 
 /// A claim that is under way when the floor is prepared would be below it.
@@ -169,7 +189,7 @@ fn what_was_not_copied_is_not_below_the_floor() {
         cluster.run_some(COLLECT, |packet| !packet.is(3, 0, "copy_read"));
         cluster.pool.clear();
     }
-    assert_eq!(cluster.probed("zeus: the floor rises"), 1);
+    assert_eq!(cluster.probed("zeus: the floor rises"), 2);
     cluster.submit(1, "append=y:2");
     cluster.run_some(MLT * 2, |packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
     assert!(!cluster.machine(3).is_caught_up(), "its version is under way");
@@ -194,6 +214,70 @@ fn an_expired_value_is_deleted_without_a_reader() {
     assert_eq!(cluster.probed("zeus: an expired value is deleted"), 1);
     cluster.run_for(COLLECT * 20);
     assert_eq!(holders(&cluster, "d"), [0; 0]);
+}
+
+/// What a transaction has seen of its first key.
+fn seen(cluster: &mut Cluster, node: u16, text: &str) -> Seen {
+    let tag = cluster.submit(node, text);
+    cluster.deliver_all();
+    let Some(Outcome::Done(reply)) = cluster.outcome(tag) else { panic!("op {tag} is open") };
+    reply[0].clone()
+}
+
+#[test]
+fn a_watch_of_an_absent_key_holds_while_the_floor_rises() {
+    let mut cluster = cluster(4, 2);
+    cluster.run(2, "write=d:1");
+    cluster.run(3, "del=d");
+    let mut held = 0;
+    for step in 0..200 {
+        cluster.run(1, &format!("write=c{step}:1"));
+        cluster.run(1, &format!("del=c{step}"));
+        let node = 2 + step % 2;
+        let looked = seen(&mut cluster, node, "watch=d");
+        cluster.run_for(COLLECT / 3);
+        let found = seen(&mut cluster, 1 + step % 4, "read=d write=e:1");
+        assert!(found.is_as(&looked), "{found:?} was {looked:?} in step {step}");
+        held += 1;
+    }
+    let rises = cluster.probed("zeus: the floor rises");
+    assert!(rises > 10, "{rises} in {held} steps");
+}
+
+#[test]
+fn a_watch_fails_if_a_key_was_made_and_forgotten_again() {
+    let mut cluster = cluster(4, 2);
+    for round in 1..=3 {
+        let looked = [2, 3].map(|node| seen(&mut cluster, node, "watch=d"));
+        cluster.run(round, &format!("write=d:{round}"));
+        cluster.run(3, "del=d");
+        cluster.run_for(COLLECT * 30);
+        assert_eq!(holders(&cluster, "d"), [0; 0]);
+        for node in 1..=4 {
+            let found = seen(&mut cluster, node, "read=d write=e:1");
+            assert!(looked.iter().all(|looked| !found.is_as(looked)), "{found:?} was {looked:?}");
+        }
+        cluster.run_for(COLLECT * 30);
+    }
+}
+
+/// Node 3 is the default owner of `z`, and comes back after that was made, deleted and forgotten.
+#[test]
+fn a_watch_fails_at_who_was_not_there() {
+    let mut cluster = cluster(3, 3);
+    let looked = seen(&mut cluster, 1, "watch=z");
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.run(1, "write=z:1");
+    cluster.run(1, "del=z");
+    cluster.run_for(COLLECT * 30);
+    assert_eq!(holders(&cluster, "z"), [0; 0]);
+    cluster.rejoin(3);
+    cluster.deliver_all();
+    cluster.set_role(3, Role::Active);
+    cluster.deliver_all();
+    let found = seen(&mut cluster, 3, "read=z write=z:2");
+    assert!(!found.is_as(&looked), "{found:?} was {looked:?}");
 }
 
 #[test]
@@ -254,6 +338,52 @@ fn the_floor_of_a_lane_waits_for_what_it_has_lent() {
     cluster.run_for(COLLECT * 20);
     assert_eq!(holders(&cluster, &c), [0; 0]);
     cluster.assert_quiet([a, b, c]);
+}
+
+/// Each transaction begins before the one before it is committed, so the key would never come back.
+#[test]
+fn the_floor_of_a_lane_rises_where_a_key_is_always_lent() {
+    let (mut cluster, [a, b, c]) = lanes();
+    cluster.run(1, &format!("write={b}:0"));
+    cluster.run(1, &format!("write={c}:1"));
+    cluster.run(1, &format!("del={c}"));
+    for last in 1..=100 {
+        cluster.submit_on(1, 0, last, txn(&format!("append={a}:1 append={b}:1")));
+        cluster.run_some(COLLECT / 5, |packet| match packet.message() {
+            Message::Applied { slot, .. } if packet.lane == LaneId(0) => slot < last,
+            _ => true,
+        });
+    }
+    assert!(cluster.machine_of(1, &b).floor() > Timestamp::ZERO);
+    cluster.run_for(COLLECT * 20);
+    assert_eq!(holders(&cluster, &c), [0; 0]);
+    cluster.assert_quiet([a, b, c]);
+}
+
+/// The clock of node 1 is ahead, and only one lane of the others has heard of that.
+#[test]
+fn what_a_lane_writes_with_a_borrowed_key_is_above_the_floor_of_the_key() {
+    let (lanes, collect_every) = (Some(2), Some(COLLECT));
+    let replicas = Replicas { lanes, collect_every, ..Replicas::default() };
+    let ahead = |node| if node == 1 { 60_000_000_000 } else { 0 };
+    let mut cluster = Cluster::of(replicas, 3, ahead, |node| u64::from(node) * 100);
+    let key = |lane, owner| {
+        let is_wanted = |name: &String| {
+            lane_of_key(name.as_bytes(), 2) == LaneId(lane) && cluster.writers(name) == [owner]
+        };
+        let mut names = (0..).map(|number| format!("k{number}"));
+        names.find(is_wanted).expect("keys are spread over lanes and nodes")
+    };
+    let [a, b, c] = [key(0, 2), key(1, 2), key(1, 1)];
+    cluster.run(1, &format!("write={c}:1"));
+    cluster.run(1, &format!("del={c}"));
+    cluster.run_for(COLLECT * 20);
+    assert_eq!(holders(&cluster, &c), [0; 0]);
+    let watched = seen(&mut cluster, 2, &format!("watch={b}"));
+    let tag = cluster.submit_on(2, 0, 1, txn(&format!("write={a}:1 write={b}:1")));
+    cluster.deliver_all();
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+    assert!(cluster.meta(2, &b).version > watched.version);
 }
 
 #[test]

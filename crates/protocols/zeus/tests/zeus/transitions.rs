@@ -30,7 +30,8 @@ fn at(version: u64, member: u32) -> Timestamp {
 }
 
 fn inv(round: Timestamp, requester: Requester) -> Message<'static> {
-    let previous = Settled { round: Timestamp::ZERO, owner: MemberNumber(1) };
+    // Not before the claim of node 1.
+    let previous = Settled { round: at(50, 1), owner: MemberNumber(1) };
     Message::Inv { key: b"y", round, requester, previous }
 }
 

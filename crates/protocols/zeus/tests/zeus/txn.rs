@@ -10,6 +10,8 @@ use quorate_types::{Timestamp, UnixMillis};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Step {
     Read(String),
+    /// Looks at a key as `WATCH` does.
+    Watch(String),
     Write(String, String),
     /// Reads the value and writes it with a tail: a read-modify-write.
     Append(String, String),
@@ -21,8 +23,13 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    pub(crate) fn is_update(&self) -> bool {
+        !matches!(self, Self::Read(_) | Self::Watch(_) | Self::Follow(_))
+    }
+
     pub(crate) fn key(&self) -> &str {
         let (Self::Read(key)
+        | Self::Watch(key)
         | Self::Write(key, _)
         | Self::Append(key, _)
         | Self::Del(key)
@@ -44,6 +51,14 @@ pub(crate) struct Seen {
     pub(crate) value: Option<String>,
 }
 
+impl Seen {
+    /// Whether nobody can have changed the key since a look at it, by the rule of `EXEC`.
+    pub(crate) fn is_as(&self, looked: &Self) -> bool {
+        let is_absent = self.value.is_none() && looked.value.is_none();
+        self.version == looked.version || is_absent && self.version < looked.version
+    }
+}
+
 pub(crate) type Reply = Vec<Seen>;
 
 /// The transaction that some words stand for.
@@ -54,6 +69,7 @@ pub(crate) fn txn(text: &str) -> Txn {
     };
     let step = |word: &str| match word.split_once('=').expect("verb=what") {
         ("read", key) => Step::Read(key.to_owned()),
+        ("watch", key) => Step::Watch(key.to_owned()),
         ("write", rest) => Step::Write(pair(rest).0, pair(rest).1),
         ("append", rest) => Step::Append(pair(rest).0, pair(rest).1),
         ("del", key) => Step::Del(key.to_owned()),
@@ -70,6 +86,7 @@ impl fmt::Display for Txn {
             f.write_str(if at == 0 { "" } else { " " })?;
             match step {
                 Step::Read(key) => write!(f, "read={key}")?,
+                Step::Watch(key) => write!(f, "watch={key}")?,
                 Step::Write(key, value) => write!(f, "write={key}:{value}")?,
                 Step::Append(key, tail) => write!(f, "append={key}:{tail}")?,
                 Step::Del(key) => write!(f, "del={key}")?,
@@ -103,6 +120,10 @@ impl Command for Txn {
         for step in &self.0 {
             match step {
                 Step::Read(key) => reply.push(look(workspace, key)),
+                Step::Watch(key) => {
+                    let (version, _) = workspace.watch(key.as_bytes());
+                    reply.push(Seen { version, ..look(workspace, key) });
+                }
                 Step::Write(key, value) => set(workspace, key, value.clone()),
                 Step::Append(key, tail) => {
                     let seen = look(workspace, key);
@@ -135,7 +156,7 @@ impl Command for Txn {
     }
 
     fn updates(&self) -> bool {
-        !self.0.iter().all(|step| matches!(step, Step::Read(_) | Step::Follow(_)))
+        self.0.iter().any(Step::is_update)
     }
 
     fn ranges(&self) -> bool {
