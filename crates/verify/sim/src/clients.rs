@@ -105,6 +105,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) expiry: Option<u64>,
     /// Whether the keyspace has ranges of keys.
     pub(crate) ordered: bool,
+    /// How long a watch of an absent key holds if nobody makes the key.
+    pub(crate) watches_last: u64,
     pub(crate) workload: Workload,
     /// The isolation of transactions, if the keyspace has transactions.
     pub(crate) isolation: Option<Isolation>,
@@ -150,7 +152,8 @@ impl Clients {
         };
         let load = match plan.isolation {
             None => {
-                let (keys, churn, lapses) = (plan.keys, plan.churn, plan.expiry.map(Lapses::new));
+                let (keys, churn) = (plan.keys, plan.churn);
+                let lapses = plan.expiry.map(|apart| Lapses::new(apart, plan.watches_last));
                 Load::Operations { keys, values: 0, churn, types: plan.types.take(), lapses }
             }
             Some(isolation) => {
@@ -518,7 +521,8 @@ impl Clients {
                 None
             }
             (Load::Transactions(load), open) => {
-                load.end(index as u64, time, open, outcome, at, &self.recorder)
+                let span = (waiting.began, time);
+                load.end(index as u64, span, open, outcome, at, &self.recorder)
             }
             (Load::Operations { .. }, open) => unreachable!("{open:?} among single-key commands"),
         };

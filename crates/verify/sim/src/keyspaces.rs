@@ -19,7 +19,7 @@ use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
 use crate::command::Command;
 use crate::process::Entry;
 use crate::setup::{draw_partitions, show_groups};
-use crate::shapes::Shape;
+use crate::shapes::{COLLECT_SOON, Shape};
 use crate::{Engine, Faults, Options};
 
 /// The most keyspaces that a run has beside the first one.
@@ -237,6 +237,23 @@ impl Keyspace {
     /// Whether it has ranges of keys.
     pub(crate) fn is_ordered(&self) -> bool {
         matches!(&self.engine, EngineConfig::Local(options) if options.ordered)
+    }
+
+    /// Whether nothing is left of deleted keys, soon after the last of them has gone.
+    pub(crate) fn forgets_soon(&self) -> bool {
+        matches!(&self.engine, EngineConfig::Zeus(options) if options.collect_every == COLLECT_SOON)
+    }
+
+    /// How long a watch of an absent key holds, in world time, if nobody makes the key: shorter than on
+    /// the clock of any node, be it twice as fast.
+    pub(crate) fn watches_last(&self) -> u64 {
+        match &self.engine {
+            EngineConfig::Zeus(options) => {
+                let span = u64::try_from(options.collect_every.as_nanos());
+                span.expect("a number of seconds") * 2 / 5
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Whether reads rest on leases, and so on the rates of clocks.

@@ -29,6 +29,8 @@ const LONG: u64 = 3_600_000;
 pub(crate) struct Lapses {
     /// How far two wall clocks may be apart.
     clocks_apart: u64,
+    /// How long a watch of an absent key holds.
+    watches_last: u64,
     /// The last time at which each value may be seen.
     seen_until: BTreeMap<Bytes, u64>,
     /// The keys that one client alone sets, by client and name, if no op on them is under way.
@@ -41,8 +43,8 @@ pub(crate) fn expires(key: &Bytes) -> bool {
 }
 
 impl Lapses {
-    pub(crate) fn new(clocks_apart: u64) -> Self {
-        Self { clocks_apart, seen_until: BTreeMap::new(), own: BTreeMap::new() }
+    pub(crate) fn new(clocks_apart: u64, watches_last: u64) -> Self {
+        Self { clocks_apart, watches_last, seen_until: BTreeMap::new(), own: BTreeMap::new() }
     }
 
     /// An intent with a key that expires. `reads` says whether to read such keys, too.
@@ -74,9 +76,9 @@ impl Lapses {
         Intent::Own { key, value: format!("v{unique}"), millis }
     }
 
-    /// Whether a watch of such a key, which existed or not, has to hold.
-    pub(crate) fn must_hold(existed: bool, millis: u64) -> bool {
-        !existed || millis == LONG
+    /// Whether a watch of such a key, which existed or not, has to hold for so long.
+    pub(crate) fn must_hold(&self, existed: bool, millis: u64, span: u64) -> bool {
+        if existed { millis == LONG } else { span < self.watches_last }
     }
 
     /// It was set, or the watch failed.

@@ -180,6 +180,32 @@ impl Loader {
         }
     }
 
+    /// Deletes what there is in a keyspace that forgets deleted keys soon, and gives a record of some node,
+    /// if there is any left.
+    pub(crate) fn delete_all(&self, world: &mut World) -> Option<String> {
+        if !world.keyspace(self.keyspace).forgets_soon() {
+            return None;
+        }
+        let mut left = None;
+        for node in 0..world.nodes.len() {
+            let records = world.nodes[node].records(self.keyspace);
+            for (key, has_value) in records {
+                if has_value {
+                    let call = OwnedCall::new([&b"DEL"[..], &key]).expect("DEL is known");
+                    let tag = Tag(mark(self.keyspace) | LOAD_TAG | self.sizes.len() as u64);
+                    let command = world.keyspace(self.keyspace).command(call);
+                    world.execute(node, 0, tag, tag.0, self.keyspace, &command);
+                }
+                left = left.or_else(|| {
+                    let (id, key) = (world.nodes[node].id, String::from_utf8_lossy(&key));
+                    let what = if has_value { "a value" } else { "a record without a value" };
+                    Some(format!("all is deleted, and {id:?} keeps {what} of {key}"))
+                });
+            }
+        }
+        left
+    }
+
     /// Takes the answers to its requests.
     pub(crate) fn collect(&mut self, world: &mut World) {
         let keyspace = self.keyspace;

@@ -122,6 +122,14 @@ impl Node {
         contents
     }
 
+    /// The keys of a keyspace's records, and whether each has a value.
+    pub(crate) fn records(&self, keyspace: KeyspaceId) -> Vec<(Vec<u8>, bool)> {
+        let store = self.shared.store(keyspace).expect("every node knows every keyspace");
+        let mut records = Vec::new();
+        store.dump(&mut |key, _, _, content| records.push((key.to_vec(), content.is_some())));
+        records
+    }
+
     /// How a keyspace's accounting differs from its records, if it does.
     pub(crate) fn misaccount(&self, keyspace: KeyspaceId) -> Option<String> {
         let store = self.shared.store(keyspace).expect("every node knows every keyspace");

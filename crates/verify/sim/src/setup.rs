@@ -89,8 +89,9 @@ impl Setup {
              {faults}"
         );
         let mut engine = EngineConfig::zeus();
-        let value = OptionValue::Number(replicas as i64);
-        engine.set("replicas", value).expect("a cluster has no more nodes than that");
+        if let EngineConfig::Zeus(options) = &mut engine {
+            (options.replicas, options.collect_every) = (replicas, shape.collect_every);
+        }
         let mut nodes = configs(nodes, lanes, engine, rng);
         draw_patience(&mut nodes, rng);
         for config in &mut nodes {

@@ -55,7 +55,7 @@ pub(crate) struct Shape {
 }
 
 /// In every other run deleted keys are forgotten soon, also while some node is away.
-const COLLECT_SOON: Duration = Duration::from_millis(150);
+pub(crate) const COLLECT_SOON: Duration = Duration::from_millis(150);
 
 impl Default for Shape {
     fn default() -> Self {
@@ -92,7 +92,8 @@ impl Shape {
         let of_size = |drawn_count| if drawn.size { drawn_count } else { 0 };
         // Partitions of meerkat have groups of their own.
         let groups = drawn.groups && options.engine == Engine::Hermes;
-        let soon = rng.chance(1, 2) && options.engine == Engine::Hermes;
+        let forgets = matches!(options.engine, Engine::Hermes | Engine::Zeus);
+        let soon = rng.chance(1, 2) && forgets;
         Self {
             records: options.records.unwrap_or(of_size(records)),
             large: options.large.unwrap_or(of_size(large)),

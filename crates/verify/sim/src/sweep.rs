@@ -33,6 +33,8 @@ use crate::{Faults, Options};
 const AFTERMATH: u64 = 3_000 * MS;
 /// How often replicas are compared at the end.
 const COMPARISON: u64 = 50 * MS;
+/// How long it may take until nothing is left of what was deleted, where it is forgotten soon.
+const FORGETTING: u64 = 20_000 * MS;
 /// Records that a message about a difference shows at most.
 const SHOWN: usize = 8;
 
@@ -314,6 +316,8 @@ struct Simulation<'a> {
     channels: Option<Channels>,
     nemesis: Nemesis,
     beyond: bool,
+    /// What the keyspaces held at the end, before everything was deleted.
+    contents: Option<Vec<Vec<Entry>>>,
     /// The first storm; it ends the run.
     storm: Option<Storm>,
 }
@@ -356,6 +360,7 @@ impl<'a> Simulation<'a> {
             types: shape.types.then(|| Collections::new(seed ^ u64::from(id.0), shape.expiry)),
             expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &world)),
             ordered: world.keyspace(*id).is_ordered(),
+            watches_last: world.keyspace(*id).watches_last(),
             workload: options.workload,
             isolation: world.keyspace(*id).isolation(faults),
             orders: script.map(|script| &script.orders[..]),
@@ -376,7 +381,7 @@ impl<'a> Simulation<'a> {
         for ((id, (shape, _)), clients) in ids.into_iter().zip(shapes).zip(clients) {
             users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
         }
-        let (setup, beyond, storm) = (text, false, None);
+        let (setup, beyond, contents, storm) = (text, false, None, None);
         Self {
             seed,
             options,
@@ -388,6 +393,7 @@ impl<'a> Simulation<'a> {
             channels,
             nemesis,
             beyond,
+            contents,
             storm,
         }
     }
@@ -458,11 +464,26 @@ impl<'a> Simulation<'a> {
             for users in &self.users {
                 users.loader.read_unreadable(&mut self.world);
             }
-            let Some(message) = self.disagreement() else { return Ok(()) };
+            let Some(message) = self.disagreement() else { return self.forget_all() };
             if self.world.time >= deadline || self.storm.is_some() {
                 return Err((FailureKind::Safety, message));
             }
             self.advance(self.world.time + COMPARISON, |_| false);
+        }
+    }
+
+    /// Deletes everything where what is deleted is forgotten soon. Then nothing may be left.
+    fn forget_all(&mut self) -> Result<(), (FailureKind, String)> {
+        self.contents = Some(self.all_contents());
+        let deadline = self.world.time + FORGETTING;
+        loop {
+            let mut loaders = self.users.iter().map(|users| &users.loader);
+            let left = loaders.find_map(|loader| loader.delete_all(&mut self.world));
+            let Some(left) = left else { return Ok(()) };
+            if self.world.time >= deadline || self.storm.is_some() {
+                return Err((FailureKind::Liveness, left));
+            }
+            self.advance(self.world.time + 10 * COMPARISON, |_| false);
         }
     }
 
@@ -694,6 +715,10 @@ impl<'a> Simulation<'a> {
         self.world.index(first)
     }
 
+    fn all_contents(&self) -> Vec<Vec<Entry>> {
+        self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect()
+    }
+
     /// The content of a keyspace, each partition from its first replica.
     fn contents(&self, keyspace: &Keyspace) -> Vec<Entry> {
         if keyspace.spreads() {
@@ -714,7 +739,7 @@ impl<'a> Simulation<'a> {
         parts.collect()
     }
 
-    fn judge(self) -> Result<Run, Box<Failure>> {
+    fn judge(mut self) -> Result<Run, Box<Failure>> {
         let mut ops = [0; 3];
         for Users { clients, .. } in &self.users {
             let these = [clients.done, clients.refused, clients.unknown];
@@ -724,8 +749,7 @@ impl<'a> Simulation<'a> {
         let messages = self.world.messages;
         let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
         let digest = self.world.trace.digest();
-        let contents: Vec<Vec<Entry>> =
-            self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect();
+        let contents = self.contents.take().unwrap_or_else(|| self.all_contents());
         let misled = self.world.misled_operator();
         let (time, unleased) = (self.world.time, self.world.unleased());
         let trace = self.world.trace.into_lines();

@@ -78,8 +78,9 @@ pub(crate) enum Open {
     Queueing(QueueStep),
     /// Watches a key that no other client touches, before it sets it.
     WatchingOwn { key: String, millis: u64, call: OwnedCall },
-    /// Sets that key. The watch must hold, unless an existing value expires.
-    SettingOwn { key: String, millis: u64, existed: bool },
+    /// Sets that key, which was watched since then. The watch must hold, unless an existing value expires,
+    /// or an absent one is watched for too long.
+    SettingOwn { key: String, millis: u64, existed: bool, since: u64 },
     /// Moves elements. So many were known to be there.
     Moving { moves: Moves, known: usize },
     /// Changes the pair.
@@ -209,7 +210,7 @@ impl Transactions {
             churn: plan.churn,
             ordered: plan.ordered,
             types: plan.types.take().filter(|_| plan.workload == Workload::Mix),
-            lapses: plan.expiry.map(Lapses::new),
+            lapses: plan.expiry.map(|apart| Lapses::new(apart, plan.watches_last)),
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
             ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
@@ -544,7 +545,7 @@ impl Transactions {
     pub(crate) fn end(
         &mut self,
         process: u64,
-        now: u64,
+        span: (u64, u64),
         open: Open,
         outcome: Outcome<Reply<'static>>,
         at: Option<Timestamp>,
@@ -552,7 +553,7 @@ impl Transactions {
     ) -> Next {
         let open = match open {
             Open::Lapsing(lapsing) => {
-                lapsing.end(&outcome, now, self.lapses.as_mut(), history);
+                lapsing.end(&outcome, span.1, self.lapses.as_mut(), history);
                 return None;
             }
             Open::Fading(expiry) => {
@@ -563,7 +564,7 @@ impl Transactions {
         };
         match outcome {
             Outcome::Done(reply) => {
-                self.done(process, open, &reply, at, history).unwrap_or_else(|nonsense| {
+                self.done(process, span, open, &reply, at, history).unwrap_or_else(|nonsense| {
                     self.complaints.push(nonsense);
                     None
                 })
@@ -605,6 +606,7 @@ impl Transactions {
     fn done(
         &mut self,
         process: u64,
+        (began, now): (u64, u64),
         open: Open,
         reply: &Reply<'static>,
         at: Option<Timestamp>,
@@ -645,12 +647,16 @@ impl Transactions {
                 let watches = vec![(key.as_bytes().into(), watch)];
                 let block = Block { watches, calls: vec![call] };
                 return Ok(Some((
-                    Open::SettingOwn { key, millis, existed },
+                    Open::SettingOwn { key, millis, existed, since: began },
                     Command(Op::Block(block)),
                 )));
             }
-            Open::SettingOwn { key, millis, existed }
-                if *reply == Reply::NullArray && Lapses::must_hold(existed, millis) =>
+            Open::SettingOwn { key, millis, existed, since }
+                if *reply == Reply::NullArray
+                    && self
+                        .lapses
+                        .as_ref()
+                        .is_none_or(|lapses| lapses.must_hold(existed, millis, now - since)) =>
             {
                 return Err(format!("EXEC fails after WATCH of {key}, which nobody has touched"));
             }
