@@ -25,6 +25,11 @@ const fn release_mutant(name: &'static str, guard: &'static str, in_gate: bool) 
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "release::"), RANDOM], in_gate }
 }
 
+/// A guard of where transactions run.
+const fn placement_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "placement::")], in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -312,6 +317,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "zeus_copy_forgets_its_question",
         "the answer to a question counts, although it was put again",
         false,
+    ),
+    placement_mutant(
+        "zeus_bounces_uncounted",
+        "a key that nodes write in turn stays with its default owner",
+        true,
+    ),
+    placement_mutant(
+        "zeus_bounces_for_ever",
+        "a key that has bounced follows its users again after a while",
+        false,
+    ),
+    placement_mutant("zeus_pin_unheeded", "a pinned unit is used where it is pinned", true),
+    placement_mutant("zeus_pin_by_key", "what is pinned is a unit, with all its keys", false),
+    placement_mutant(
+        "zeus_pin_outlives_node",
+        "a pin waits while its node is no active member",
+        true,
     ),
     Mutant {
         name: "zeus_expired_version_shown",

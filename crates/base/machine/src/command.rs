@@ -168,6 +168,12 @@ pub trait Command: Sized {
         self.access() != Access::Read
     }
 
+    /// The key that decides where it should run, of those that it names: the first one that it may
+    /// change. `None` for the first key that it visits.
+    fn anchor(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Whether it touches keys besides those that it names: it reads ranges ([`Workspace::range`]),
     /// or it finds keys on the way.
     fn ranges(&self) -> bool {

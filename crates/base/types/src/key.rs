@@ -51,12 +51,17 @@ impl SeededHash {
 /// The Redis Cluster hash slot of a key, 0 to 16383: CRC16 (XMODEM) of the key, or of the part
 /// between the first `{` and the next `}` if that part is not empty.
 pub fn hash_slot(key: &[u8]) -> u16 {
+    crc16(unit_of(key)) % 16384
+}
+
+/// The unit of a key, which its hash slot follows from: its hash tag, or else the whole key.
+pub fn unit_of(key: &[u8]) -> &[u8] {
     let tagged = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let close = rest.iter().position(|&byte| byte == b'}')?;
         (close > 0).then(|| &rest[..close])
     });
-    crc16(tagged.unwrap_or(key)) % 16384
+    tagged.unwrap_or(key)
 }
 
 fn crc16(bytes: &[u8]) -> u16 {

@@ -20,7 +20,7 @@ mod timestamp;
 mod view;
 
 pub use id::{EngineId, Epoch, Incarnation, KeyspaceId, LaneId, Lsn, MemberNumber, NodeId, Tag};
-pub use key::{SeededHash, hash_key, hash_slot, lane_of_hash, lane_of_key, partition_of};
+pub use key::{SeededHash, hash_key, hash_slot, lane_of_hash, lane_of_key, partition_of, unit_of};
 pub use node_set::NodeSet;
 pub use publication::{Publication, Topic};
 pub use quorum::Quorums;

@@ -204,6 +204,19 @@ impl Command for Op {
         }
     }
 
+    /// Of a block, the first key of its first command that may change anything: what it watches and
+    /// reads before is looked at where that is.
+    fn anchor(&self) -> Option<&[u8]> {
+        match self {
+            Self::Call(_) | Self::Versions(_) => None,
+            Self::Block(block) => {
+                let mut calls = block.calls.iter().map(OwnedCall::call);
+                calls.find(|call| call.updates())?.keys().next()
+            }
+            Self::Noted { op, .. } => op.anchor(),
+        }
+    }
+
     fn ranges(&self) -> bool {
         match self {
             Self::Call(call) => Command::ranges(&call.call()),

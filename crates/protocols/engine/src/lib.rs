@@ -61,6 +61,29 @@ pub enum Place {
     Unknown,
 }
 
+/// The units that were pinned to nodes: where transactions on them are to run. A unit is a hash tag,
+/// or else a whole key ([`quorate_types::unit_of`]).
+pub trait Pins {
+    /// Whether nothing is pinned.
+    fn is_empty(&self) -> bool;
+    /// The node that a unit is pinned to, which need not be a member.
+    fn node_of(&self, unit: &[u8]) -> Option<NodeId>;
+}
+
+/// No pins.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPins;
+
+impl Pins for NoPins {
+    fn is_empty(&self) -> bool {
+        true
+    }
+
+    fn node_of(&self, _: &[u8]) -> Option<NodeId> {
+        None
+    }
+}
+
 /// What one lane of an engine is told at its start.
 #[derive(Clone, Debug)]
 pub struct Context<T, S> {
@@ -137,12 +160,12 @@ pub trait Engine:
     /// forwards it there, at most once, and keeps the later commands of its origin on its key back
     /// until it is answered; all later ones of its origin with [`Capabilities::transactions`]. So an
     /// engine sends a command away only if it has nothing under way that its origin has asked for
-    /// with a key of the command.
-    fn place<C>(&mut self, now: Now, origin: u64, command: &C) -> Place
+    /// with a key of the command. `pins` are hints of operators, for engines whose keys move.
+    fn place<C>(&mut self, now: Now, origin: u64, command: &C, pins: &impl Pins) -> Place
     where
         C: Command<Owned = Self::Command, Reply = Reply<Self>>,
     {
-        let _ = (now, origin, command);
+        let _ = (now, origin, command, pins);
         Place::Here
     }
 

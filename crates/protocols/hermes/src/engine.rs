@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use quorate_engine::{
-    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Place,
-    Readable,
+    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Pins,
+    Place, Readable,
 };
 use quorate_machine::{Command, Effects, Table};
 use quorate_types::{Duration, EngineId, Incarnation, Now, Tag, Timestamp};
@@ -133,7 +133,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     }
 
     #[inline]
-    fn place<C>(&mut self, now: Now, _: u64, command: &C) -> Place
+    fn place<C>(&mut self, now: Now, _: u64, command: &C, _: &impl Pins) -> Place
     where
         C: Command<Owned = O, Reply = O::Reply>,
     {

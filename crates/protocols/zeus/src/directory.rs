@@ -415,15 +415,26 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.rounds.get(key).is_some_and(|round| round.at < at) {
             self.supersede(now, key, owner, effects);
         }
+        let before = self.settled(key).owner;
+        let before = self.layout.owner(before, key);
+        // A replica that joins has seen no move of what it copies.
+        let is_known = self.rounds.contains_key(key) || meta.round != Timestamp::ZERO;
+        let after = self.layout.node_of(owner);
+        let has_moved = is_known && after.is_some() && before != after;
         let next = self.rounds.remove(key).and_then(|round| round.next);
         self.changed.insert(key.into());
-        let is_owner = self.layout.node_of(owner) == Some(self.layout.node);
+        let is_owner = after == Some(self.layout.node);
         if self.layout.in_group(key) || is_owner {
-            let settled = (at, owner, OwnerState::Valid);
-            self.change_meta(key, |meta| (meta.round, meta.owner, meta.state) = settled);
+            self.change_meta(key, |meta| {
+                *meta = if has_moved { meta.moved() } else { *meta };
+                (meta.round, meta.owner, meta.state) = (at, owner, OwnerState::Valid);
+            });
             self.next.extend(next.map(|next| (key.into(), next)));
         } else if self.drop_record(key) {
             effects.probe("zeus: a former owner drops its copy");
+        }
+        if has_moved {
+            self.note_move(now, key, effects);
         }
     }
 

@@ -3,10 +3,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_engine::{Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Place};
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_engine::{
+    Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Pins, Place,
+};
+use quorate_machine::{Command, Effects, LaneShared, Table};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
-use quorate_types::{Duration, EngineId, Incarnation, NodeSet, Now, Tag, limits};
+use quorate_types::{Duration, EngineId, Incarnation, Now, Tag, limits};
 use quorate_wire::{Malformed, Writer};
 
 use crate::Request;
@@ -122,38 +124,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         Self::submit(self, now, tag, origin, command, effects);
     }
 
-    /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
-    /// keys, it runs at one that has copies of most of them, and brings the others there. Everything
-    /// else brings its keys here.
-    fn place<C>(&mut self, _: Now, origin: u64, command: &C) -> Place
+    fn place<C>(&mut self, now: Now, origin: u64, command: &C, pins: &impl Pins) -> Place
     where
         C: Command<Owned = X, Reply = X::Reply>,
     {
-        // What this origin has asked for before waits here for its keys, and comes first.
-        if command.updates() || self.has_line(origin) {
-            return Place::Here;
-        }
-        let rights = self.rights();
-        let (mut keys, mut copies_here) = (0, 0);
-        let mut groups = Vec::new();
-        command.visit_keys(&mut |key| {
-            let meta = self.meta(key);
-            keys += 1;
-            copies_here += usize::from(rights.has_copy(&meta, key));
-            groups.push(self.layout.readers(key));
-        });
-        if copies_here == keys {
-            return Place::Here;
-        }
-        let others = self.layout.active.without(self.layout.node);
-        let copies = |node| groups.iter().filter(|group| group.contains(node)).count();
-        let most = others.into_iter().map(copies).max().unwrap_or(0);
-        if most <= copies_here || mutant!("zeus_reads_move_keys") {
-            return Place::Here;
-        }
-        let best: NodeSet = others.into_iter().filter(|node| copies(*node) == most).collect();
-        let chosen = self.rng.below(best.len() as u64) as usize;
-        best.nth(chosen).map_or(Place::Here, Place::At)
+        Self::place(self, now, origin, command, pins)
     }
 
     #[inline]
@@ -222,6 +197,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("acquired", counters.acquired),
             ("given", counters.given),
             ("replayed", counters.replayed),
+            ("waited", counters.waited),
+            ("moves", counters.moves),
+            ("bounced", counters.bounced),
         ]
     }
 
@@ -231,6 +209,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("pipeline", self.pipeline.len() as u64),
             ("requests", self.acquisitions.len() as u64),
             ("rounds", self.rounds.len() as u64),
+            ("bouncing", self.bounces.len() as u64),
         ]
     }
 }

@@ -120,6 +120,11 @@ pub enum Letter<X: Command> {
         /// The floor.
         at: u64,
     },
+    /// To the other lanes: a key of this unit bounces.
+    Bounces {
+        /// The unit.
+        unit: Key,
+    },
     /// Records of these shards were dropped, since this node has come back to shards that it had left.
     /// What your streams have applied of them is gone.
     Dropped {
@@ -474,6 +479,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.lanes.watched.insert(from, at);
             }
             Letter::Known { at } => self.on_known(from, epoch, at, effects),
+            Letter::Bounces { unit } => {
+                self.hold(now, &unit);
+            }
             Letter::Dropped { shards } => self.apply_again(now, &shards, effects),
         }
     }

@@ -78,6 +78,7 @@ mod layout;
 mod message;
 mod meta;
 mod ownership;
+mod placement;
 mod recovery;
 mod state;
 mod sweep;
@@ -119,6 +120,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a follower asks whether a transaction is committed",
         "zeus: a former owner drops its copy",
         "zeus: a key is copied by name",
+        "zeus: a key bounces",
         "zeus: a key has no directory",
         "zeus: a key is lent to another lane",
         "zeus: a lane wants its key back",
@@ -301,6 +303,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         (self.recovery, self.joining) = (None, None);
         self.sweep = Default::default();
         self.floor = Default::default();
+        self.bounces = Default::default();
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;
@@ -323,6 +326,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// The live members that keep a key up to date besides its owner.
     pub fn group_of(&self, key: &[u8]) -> NodeSet {
         self.layout.group(key)
+    }
+
+    /// The owner of a key that nobody owns by name.
+    pub fn default_owner_of(&self, key: &[u8]) -> Option<NodeId> {
+        self.layout.default_owner(key)
     }
 
     /// The version of this lane's keys without a record.

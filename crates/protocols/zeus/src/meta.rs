@@ -1,5 +1,7 @@
 //! The words of a record: two of its data, two of its ownership.
 
+use core::hash::{Hash, Hasher};
+
 use quorate_engine::Readable;
 use quorate_machine::mutant;
 use quorate_types::{MemberNumber, Timestamp};
@@ -30,7 +32,7 @@ pub enum OwnerState {
 }
 
 /// What is kept in each record beside its value. A key without a record has the default.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// The version of the value, or of the delete that left a tombstone (`t_version`).
     pub version: Timestamp,
@@ -42,9 +44,27 @@ pub struct Meta {
     pub state: OwnerState,
     /// The member that it was moved to last, live or not; 0 if it never was.
     pub owner: MemberNumber,
+    /// How often it has moved while this node kept it, up to [`MOVES_MAX`]. Only shown to people.
+    pub moves: u32,
+}
+
+/// Most moves that a record counts.
+const MOVES_MAX: u32 = (1 << 28) - 1;
+
+impl Hash for Meta {
+    /// Nothing depends on how often a key has moved.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { version, data, round, state: is_settled, owner, moves: _ } = self;
+        (version, data, round, is_settled, owner).hash(state);
+    }
 }
 
 impl Meta {
+    /// Counts a move.
+    pub(crate) fn moved(self) -> Self {
+        Self { moves: (self.moves + 1).min(MOVES_MAX), ..self }
+    }
+
     /// These words, or those of a key without a record as far as they were never set: a lane that
     /// writes a key of another says nothing of its owner.
     pub(crate) fn or(self, absent: Self) -> Self {
@@ -67,9 +87,10 @@ impl quorate_machine::Meta for Meta {
         let [version, writer] = self.version.to_words();
         let [round, driver] = self.round.to_words();
         let states = (self.data as u64) << 32 | (self.state as u64) << 34;
+        let moves = u64::from(self.moves) << 36;
         words.copy_from_slice(&[
             version,
-            writer | states,
+            writer | states | moves,
             round,
             driver | u64::from(self.owner.0) << 32,
         ]);
@@ -92,6 +113,7 @@ impl quorate_machine::Meta for Meta {
             round: Timestamp::from_words([words[2], words[3]]),
             state,
             owner: MemberNumber((words[3] >> 32) as u32),
+            moves: (words[1] >> 36) as u32,
         }
     }
 }
@@ -123,10 +145,12 @@ mod tests {
                     round: Timestamp::new(7, WriterId(0x8000_0001)),
                     state,
                     owner: MemberNumber(limits::MEMBER_NUMBER_MAX),
+                    moves: MOVES_MAX,
                 };
                 let mut words = [u64::MAX; Meta::WORDS];
                 meta.pack(&mut words);
                 assert_eq!(Meta::unpack(&words), meta);
+                assert_eq!(meta.moved(), meta);
             }
         }
         assert_eq!(Meta::unpack(&[0; 4]), Meta::default());

@@ -226,6 +226,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Takes a key: every arbiter of the round has agreed.
     fn take(&mut self, now: Now, key: &[u8], tally: Tally, effects: &mut impl Effects<Self>) {
         let Tally { round, previous, version, copy, .. } = tally;
+        let has_moved = self.layout.owner(previous.owner, key) != Some(self.layout.node);
         let version = version.expect("the owner is an arbiter");
         let absent = self.absent(key);
         let mut record = self.table.lock_key(key, 0);
@@ -243,6 +244,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             round,
             state: OwnerState::Valid,
             owner: self.layout.number,
+            moves: if has_moved { meta.moved().moves } else { meta.moves },
         });
         self.sweep.note(record.content());
         drop(record);
@@ -250,6 +252,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             joining.awaited.remove(key);
         }
         self.counters.acquired += 1;
+        if has_moved {
+            self.note_move(now, key, effects);
+        }
         effects.probe("zeus: ownership acquired");
         self.acquisitions.remove(key);
         let next = self.rounds.remove(key).and_then(|round| round.next);

@@ -21,6 +21,7 @@ use crate::layout::Layout;
 use crate::message::Requester;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Acquisition;
+use crate::placement::Bounces;
 use crate::recovery::Recovery;
 use crate::sweep::Sweep;
 use crate::transactions::Transactions;
@@ -103,6 +104,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
     pub(crate) lanes: Lanes<X>,
+    pub(crate) bounces: Bounces,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
     pub(crate) changed: BTreeSet<Key>,
     /// Requests whose turn has come in this step.
@@ -122,6 +124,12 @@ pub(crate) struct Counters {
     pub(crate) acquired: u64,
     pub(crate) given: u64,
     pub(crate) replayed: u64,
+    /// Transactions that write, or read as owners, and had to wait for keys.
+    pub(crate) waited: u64,
+    /// Moves of keys from one live node to another that this node has seen as an arbiter or requester.
+    pub(crate) moves: u64,
+    /// Units that have begun to bounce.
+    pub(crate) bounced: u64,
     pub(crate) copied: u64,
 }
 
@@ -151,6 +159,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             floor: Floor::default(),
             transactions: Transactions::default(),
             lanes: Lanes::new(lanes),
+            bounces: Bounces::default(),
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
             op_timeouts: Timeouts::default(),

@@ -259,6 +259,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     let keys: Vec<Key> = op.keys.iter().cloned().collect();
                     self.transactions.wait(id, keys.into_iter());
                     self.try_to_run(now, id, effects);
+                    let op = self.transactions.ops.get(&id);
+                    self.counters.waited += u64::from(op.is_some_and(|op| op.need == Need::Owner));
                 }
                 continue;
             }

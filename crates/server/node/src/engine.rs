@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, Place};
+use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, NoPins, Place};
 use quorate_machine::{
     Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Request, Table,
 };
@@ -183,7 +183,7 @@ impl KeyspaceLane {
     where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, origin, op))
+        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, origin, op, &NoPins))
     }
 
     /// On which lane a session's call runs, if the engine has them.

@@ -7,6 +7,7 @@ mod codec;
 mod lanes;
 mod moves;
 mod pitfalls;
+mod placement;
 mod random;
 mod release;
 mod support;

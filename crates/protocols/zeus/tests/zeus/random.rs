@@ -14,6 +14,7 @@ use quorate_harness::Disorder;
 use quorate_machine::{Machine as _, Outcome, Rng};
 use quorate_types::{Duration, Incarnation, Instant, NodeId, Role, Timestamp, placement};
 
+use crate::placement::Placer;
 use crate::support::{Cluster, Replicas};
 use crate::txn::{Reply, Step, Txn};
 
@@ -52,6 +53,9 @@ struct Plan {
     deletes: u64,
     /// Of 100 transactions, how many look at a key as `WATCH` does. Another one of the same key follows.
     watches: u64,
+    /// Of 1000 steps, how many pin a key to a node, or end that. With any, transactions run where they are
+    /// placed.
+    pins: u64,
 }
 
 const PLAN: Plan = Plan {
@@ -73,6 +77,7 @@ const PLAN: Plan = Plan {
     collect_ms: 10_000,
     deletes: 0,
     watches: 0,
+    pins: 0,
 };
 
 /// A transaction that a client sent.
@@ -101,6 +106,7 @@ struct Run {
     disorder: Disorder,
     /// Where most transactions are made.
     favourite: u16,
+    placer: Placer,
 }
 
 impl Run {
@@ -126,6 +132,7 @@ impl Run {
             watched: [0, 0],
             disorder: Disorder::new(plan.nodes + plan.spares, plan.lost, plan.repeated),
             favourite: 1,
+            placer: Placer::default(),
         }
     }
 
@@ -211,10 +218,21 @@ impl Run {
     fn ask(&mut self, node: u16, origin: u64, txn: Txn) -> u64 {
         self.clock += 1;
         let invoke = self.clock;
-        let incarnation = self.cluster.hosts[&node].incarnation;
         // A client's connection is on one lane.
         let lane = (origin % u64::from(self.plan.lanes)) as u16;
+        let client = (node, lane, origin);
+        let (node, origin) = match self.plan.pins {
+            0 => (node, origin),
+            _ => {
+                let is_answered = |tag| self.answered.contains_key(&tag);
+                self.placer.place(&mut self.cluster, client, &txn, is_answered)
+            }
+        };
+        let incarnation = self.cluster.hosts[&node].incarnation;
         let tag = self.cluster.submit_on(node, lane, origin, txn.clone());
+        if node != client.0 {
+            self.placer.sent_away(&mut self.cluster, client.2, tag);
+        }
         let sent_at = self.cluster.now.monotonic;
         self.asked.insert(tag, Asked { origin, txn, invoke, sent_at, node, incarnation });
         tag
@@ -329,6 +347,10 @@ impl Run {
         }
         if self.rng.chance(self.plan.moves, 1000) {
             self.move_data();
+        }
+        if self.rng.chance(self.plan.pins, 1000) {
+            let node = self.node();
+            self.placer.pin(&mut self.rng, self.plan.keys, node);
         }
         if self.plan.lanes > 1 && self.rng.chance(4, 5) {
             self.cluster.deliver_any_mail(&mut self.rng);
@@ -738,5 +760,22 @@ fn what_several_lanes_have_deleted_is_forgotten() {
     probes.extend(sweep(50, Plan { lanes: 3, nodes: 5, lost: 200, repeated: 300, ..moves }));
     for name in ["zeus: a key is lent to another lane", "zeus: a record is forgotten"] {
         assert!(probes.contains_key(name), "never: {name}");
+    }
+}
+
+#[test]
+fn transactions_run_where_they_are_placed() {
+    let plan = Plan { pins: 10, sent: 20, locality: 0, ..PLAN };
+    let mut probes = sweep(100, plan);
+    let mut add = |more: BTreeMap<&'static str, u64>| {
+        more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
+    };
+    let patient = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..plan };
+    add(sweep(60, Plan { nodes: 5, keys: 4, ..patient }));
+    add(sweep(60, Plan { lanes: 2, keys: 4, ..patient }));
+    add(sweep(60, Plan { nodes: 5, replicas: 2, trouble: 40, keys: 4, ..plan }));
+    add(sweep(60, Plan { nodes: 4, replicas: 2, spares: 2, keys: 6, moves: 20, ..plan }));
+    for name in ["a transaction is sent to another node", "zeus: a key bounces"] {
+        assert!(probes.get(name).is_some_and(|count| *count > 100), "never: {name}: {probes:?}");
     }
 }

@@ -159,6 +159,10 @@ impl Command for Txn {
         self.0.iter().any(Step::is_update)
     }
 
+    fn anchor(&self) -> Option<&[u8]> {
+        self.0.iter().find(|step| step.is_update()).map(|step| step.key().as_bytes())
+    }
+
     fn ranges(&self) -> bool {
         self.0.iter().any(|step| matches!(step, Step::Follow(_)))
     }

@@ -1,0 +1,191 @@
+//! Where a command of this node's clients should run.
+//!
+//! What decides is the *anchor*, the first key that a command may change. A *unit* is a hash tag, or
+//! else a whole key: keys that are to stay together.
+//!
+//! - A unit that is pinned to an active node is used there.
+//! - Else, where this node owns all keys, the command runs here.
+//! - Else, a key that several nodes write in turn is used at one of them. A key that has moved
+//!   [`MOVES_MAX`] times within [`MOVES_WITHIN`] *bounces*: for [`RESIDENCE`] its unit is used at its
+//!   default owner, which all nodes compute alike. Whichever key of a command bounces, the command
+//!   goes there, and what else it needs follows.
+//! - Else the keys come to this node, and stay. That is how data follows its users.
+//!
+//! Each of these is a hint: the node that a command is sent to runs it, whatever it thinks of the
+//! place. Arbiters see every move of a key and an owner outside the group its own, so nodes may find
+//! out at different moments that a key bounces. The default owner takes the key with the first command
+//! that is sent to it, and those who take it away from there see that move, too.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use quorate_engine::{Pins, Place};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_types::{Duration, Instant, LaneId, NodeSet, Now, unit_of};
+
+use crate::lanes::Letter;
+use crate::meta::Meta;
+use crate::state::{Key, Zeus};
+
+/// How often a key may move within [`MOVES_WITHIN`] before it bounces.
+const MOVES_MAX: u32 = 4;
+/// How long a move counts.
+const MOVES_WITHIN: Duration = Duration::from_millis(100);
+/// How long a unit that bounces stays with its default owner.
+const RESIDENCE: Duration = Duration::from_secs(1);
+/// Moves, and units that bounce, that a lane remembers. Of the moves it forgets the earliest.
+const NOTES_MAX: usize = 64 * 1024;
+
+/// The moves of this lane's keys that count, and the units that bounce.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bounces {
+    moves: VecDeque<(Instant, Key)>,
+    counts: BTreeMap<Key, u32>,
+    /// The units that are used at their default owner, and until when; of every lane of this node.
+    held: BTreeMap<Key, Instant>,
+}
+
+impl Hash for Bounces {
+    /// What a lane does with a command does not depend on it, only where commands are sent to.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Bounces {
+    fn forget_before(&mut self, now: Instant) {
+        let is_over = |(at, _): &(Instant, Key)| *at + MOVES_WITHIN <= now;
+        while self.moves.front().is_some_and(is_over) || self.moves.len() > NOTES_MAX {
+            let (_, key) = self.moves.pop_front().expect("there is one");
+            let count = self.counts.get_mut(&key).expect("its moves are counted");
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&key);
+            }
+        }
+    }
+
+    /// Notes a move of a key. Whether it bounces.
+    fn note_move(&mut self, key: &[u8], now: Instant) -> bool {
+        self.moves.push_back((now, key.into()));
+        *self.counts.entry(key.into()).or_default() += 1;
+        self.forget_before(now);
+        let count = self.counts.get(key).copied().unwrap_or_default();
+        count >= MOVES_MAX && !mutant!("zeus_bounces_uncounted")
+    }
+
+    /// A unit is used at its default owner for a while. Whether that is news.
+    fn hold(&mut self, unit: &[u8], now: Instant) -> bool {
+        self.held.retain(|_, until| *until > now);
+        if self.held.len() >= NOTES_MAX {
+            return false;
+        }
+        self.held.insert(unit.into(), now + RESIDENCE).is_none()
+    }
+
+    fn is_held(&self, unit: &[u8], now: Instant) -> bool {
+        self.held.get(unit).is_some_and(|until| *until > now || mutant!("zeus_bounces_for_ever"))
+    }
+
+    /// How many units bounce.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    /// Where a command should run. What this origin has asked for before may wait here for its keys,
+    /// and comes first.
+    pub fn place<P: Command>(
+        &mut self,
+        now: Now,
+        origin: u64,
+        command: &P,
+        pins: &impl Pins,
+    ) -> Place {
+        if self.has_line(origin) || !self.layout.is_active() {
+            return Place::Here;
+        }
+        match command.updates() {
+            true => self.place_writer(now, command, pins),
+            false => self.place_reader(command),
+        }
+    }
+
+    fn place_writer<P: Command>(&mut self, now: Now, command: &P, pins: &impl Pins) -> Place {
+        if pins.is_empty() && self.bounces.held.is_empty() {
+            return Place::Here;
+        }
+        let now = now.monotonic;
+        let mut anchor = command.anchor().map(Key::from);
+        let mut owns_all = true;
+        // Of several units that bounce all nodes choose the same one, in whatever order a command has them.
+        let mut bounces: Option<Key> = None;
+        command.visit_keys(&mut |key| {
+            anchor.get_or_insert_with(|| key.into());
+            owns_all &= self.is_owner(key);
+            let unit = unit_of(key);
+            let is_first = bounces.as_ref().is_none_or(|first| unit < &**first);
+            if is_first && self.bounces.is_held(unit, now) {
+                bounces = Some(unit.into());
+            }
+        });
+        let Some(anchor) = anchor else { return Place::Here };
+        let pinned = if mutant!("zeus_pin_by_key") { &*anchor } else { unit_of(&anchor) };
+        let pinned = pins.node_of(pinned).filter(|_| !mutant!("zeus_pin_unheeded"));
+        let is_there =
+            |node| self.layout.active.contains(node) || mutant!("zeus_pin_outlives_node");
+        let target = match pinned.filter(|node| is_there(*node)) {
+            Some(node) => Some(node),
+            None if owns_all => None,
+            None => bounces.and_then(|unit| self.layout.default_owner(&unit)),
+        };
+        match target {
+            Some(node) if node != self.layout.node => Place::At(node),
+            _ => Place::Here,
+        }
+    }
+
+    /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
+    /// keys, it runs at one that has copies of most of them, and brings the others there.
+    fn place_reader<P: Command>(&mut self, command: &P) -> Place {
+        let rights = self.rights();
+        let (mut keys, mut copies_here) = (0, 0);
+        let mut groups = Vec::new();
+        command.visit_keys(&mut |key| {
+            let meta = self.meta(key);
+            keys += 1;
+            copies_here += usize::from(rights.has_copy(&meta, key));
+            groups.push(self.layout.readers(key));
+        });
+        if copies_here == keys {
+            return Place::Here;
+        }
+        let others = self.layout.active.without(self.layout.node);
+        let copies = |node| groups.iter().filter(|group| group.contains(node)).count();
+        let most = others.into_iter().map(copies).max().unwrap_or(0);
+        if most <= copies_here || mutant!("zeus_reads_move_keys") {
+            return Place::Here;
+        }
+        let best: NodeSet = others.into_iter().filter(|node| copies(*node) == most).collect();
+        let chosen = self.rng.below(best.len() as u64) as usize;
+        best.nth(chosen).map_or(Place::Here, Place::At)
+    }
+
+    /// A key has moved from one live node to another.
+    pub(crate) fn note_move(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        self.counters.moves += 1;
+        if self.bounces.note_move(key, now.monotonic) && self.hold(now, unit_of(key)) {
+            effects.probe("zeus: a key bounces");
+            self.counters.bounced += 1;
+            let own = self.config.lane;
+            for lane in (0..self.config.lanes).map(LaneId).filter(|lane| *lane != own) {
+                self.write_to(lane, Letter::Bounces { unit: unit_of(key).into() }, effects);
+            }
+        }
+    }
+
+    /// A unit bounces. Whether that is news.
+    pub(crate) fn hold(&mut self, now: Now, unit: &[u8]) -> bool {
+        self.bounces.hold(unit, now.monotonic)
+    }
+}
