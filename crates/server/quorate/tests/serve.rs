@@ -37,7 +37,8 @@ fn one_store(engine: &str, lanes: usize) {
     // The larger of these fills sockets and spans many reads.
     for size in [100_000, 4_000_000] {
         let large = "x".repeat(size);
-        assert_eq!(clients[0].call(&["SET", "large", &large]), Reply::Simple("OK".into()));
+        let set = clients[0].call(&["SET", "large", &large]);
+        assert_eq!(set, Reply::Simple("OK".into()), "{name}, {size} bytes");
         assert_eq!(clients[2].call(&["GET", "large"]), Reply::bulk(&large), "{name}");
     }
     wait_until_whole(&cluster);
@@ -112,6 +113,7 @@ fn commands_on_a_whole_keyspace_reach_what_their_node_does_not_hold() {
     for (name, engine, options) in [
         ("whole-hermes", "hermes", "replicas = 3"),
         ("whole-meerkat", "meerkat", "replicas = 3"),
+        ("whole-zeus", "zeus", "replicas = 3"),
         ("whole-partitions", "meerkat", "partition_nodes = [[1, 2, 3], [2, 3, 4]]"),
     ] {
         let cluster = Cluster::write(name, 4, "", &keyspace(engine, options));
@@ -305,7 +307,7 @@ fn strangers_at_the_peer_port_are_told_why_and_change_nothing() {
     let mut client = Client::new(cluster.clients[2]);
     assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
     let port = cluster.peers[2];
-    let version = 14;
+    let version = 15;
     for (bytes, answer) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "use the client port"),
         (b"*1\r\n$4\r\nPING\r\n".to_vec(), "use the client port"),
@@ -451,6 +453,42 @@ fn join_and_leave(engine: &str) {
     assert!(wrong.logged("error:").contains("64 is not a node id"));
     std::fs::remove_file(own_token).unwrap();
     drop(nodes);
+}
+
+#[test]
+fn a_node_at_the_address_of_a_removed_one_keeps_its_connections() {
+    let cluster = Cluster::write("same-address", 3, "", &keyspace("zeus", ""));
+    let nodes = cluster.serve_all();
+    wait_until_whole(&cluster);
+    nodes[2].signal(Signal::KILL);
+    let place = [&cluster.peers, &cluster.clients, &cluster.admins];
+    let place = place.map(|ports| format!("127.0.0.1:{}", ports[2]));
+    let survivor = format!("127.0.0.1:{}", cluster.admins[0]);
+    let by_token = ["--admin", &survivor, "--token-file", &cluster.token()];
+    let add =
+        ["add", "4", "--peer", &place[0], "--client", &place[1], "--admin-address", &place[2]];
+    for change in [&["remove", "3"][..], &add] {
+        let deadline = Instant::now() + PATIENCE;
+        poll_until(deadline, "the members change", || {
+            let mut member = Process::start(&[&["member"][..], change, &by_token].concat());
+            member.wait().success().then_some(())
+        });
+    }
+    let text = std::fs::read_to_string(&cluster.file).unwrap().replace("id = 3", "id = 4");
+    let file = cluster.file.with_extension("same.toml");
+    std::fs::write(&file, text).unwrap();
+    let fourth = Process::start(&["serve", "--config", file.to_str().unwrap(), "--node", "4"]);
+    fourth.line(|line| line.starts_with("ready"));
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(file.with_extension("token")).unwrap();
+    wait_until_whole(&cluster);
+    for &admin in &cluster.admins[..2] {
+        let status: serde_json::Value =
+            serde_json::from_str(&http_get(admin, "/status").1).unwrap();
+        let links = status["links"].as_array().unwrap();
+        let called: BTreeSet<i64> = links.iter().filter_map(|link| link["peer"].as_i64()).collect();
+        assert!(called.contains(&4) && !called.contains(&3), "{links:?}");
+    }
 }
 
 #[test]

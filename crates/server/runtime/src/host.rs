@@ -158,6 +158,10 @@ impl Host {
                 addresses.insert(member.node, member.peer_address.clone());
             }
         }
+        // A node of the configuration that is no member has given its address up if a member has it:
+        // who calls there for it reaches the member, and takes that one's connection.
+        let is_taken = |address: &str| view.members.iter().any(|one| one.peer_address == address);
+        addresses.retain(|node, address| view.member(*node).is_some() || !is_taken(address));
         let now = clock::now();
         self.drop_guests(now, addresses.keys().copied().collect(), "a node has its id now");
         for (&node, address) in &addresses {
