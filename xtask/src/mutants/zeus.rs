@@ -290,6 +290,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "an expired value is deleted without a reader",
         false,
     ),
+    release_mutant(
+        "zeus_expiry_waits_for_deletions",
+        "a value that expires is not kept for as long as a deleted key",
+        false,
+    ),
     move_mutant("zeus_group_of_voters", "a group is of nodes that have what it holds", false),
     move_mutant("zeus_leaver_reads", "a node that is about to leave a group reads no more", false),
     move_mutant(

@@ -216,6 +216,19 @@ fn an_expired_value_is_deleted_without_a_reader() {
     assert_eq!(holders(&cluster, "d"), [0; 0]);
 }
 
+#[test]
+fn a_value_that_expires_does_not_wait_for_keys_that_were_deleted() {
+    let collect_every = Some(Duration::from_secs(10));
+    let replicas = Replicas { replicas: Some(3), collect_every, ..Replicas::default() };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.run(1, "write=z:1");
+    cluster.run(1, "del=z");
+    cluster.run(1, "write=y:1");
+    cluster.run(1, &format!("expire=y:{}", WALL / 1_000_000 + 200));
+    cluster.run_for(Duration::from_millis(2_500));
+    assert_eq!(cluster.probed("zeus: an expired value is deleted"), 1);
+}
+
 /// What a transaction has seen of its first key.
 fn seen(cluster: &mut Cluster, node: u16, text: &str) -> Seen {
     let tag = cluster.submit(node, text);
