@@ -102,6 +102,14 @@ const NIGHTLY: &[Step] = &[
         name: "applications",
         run: Run::Own("the libraries of real applications, on each engine", applications),
     },
+    Step {
+        name: "rig",
+        run: Run::Own("every fault, with zeus on three and on six nodes", rig_nightly),
+    },
+    Step {
+        name: "redis-suite",
+        run: Run::Own("all of Redis's own tests, with zeus", suite_nightly),
+    },
     Step { name: "model", run: Run::Own("cargo xtask model --nightly", model::night) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants", every_mutant) },
 ];
@@ -227,25 +235,49 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each fault of the rig once, with every engine.
+/// The runs of the rig in the gate: what they are called, and their arguments. Hermes and Meerkat meet
+/// each fault once, and Zeus those that have to do with keys that move.
+const RIG: &[(&str, &[&str])] = &[
+    ("hermes", &["--engine", "hermes"]),
+    ("meerkat", &["--engine", "meerkat"]),
+    ("zeus", ZEUS_IN_GATE),
+];
+#[rustfmt::skip]
+const ZEUS_IN_GATE: &[&str] = &[
+    "--engine", "zeus", "--nodes", "6", "--only", "kill-owner", "--only", "kill-directory",
+    "--only", "kill-requester", "--only", "cut-link", "--only", "replace-busy", "--only", "exchange",
+];
+/// And those of a night: each fault with Zeus, where every node has every key, and where some have.
+const RIG_NIGHTLY: &[(&str, &[&str])] =
+    &[("zeus-3", &["--engine", "zeus"]), ("zeus-6", &["--engine", "zeus", "--nodes", "6"])];
+
 fn rig(root: &Path) -> anyhow::Result<()> {
+    run_rig(root, RIG)
+}
+
+fn rig_nightly(root: &Path) -> anyhow::Result<()> {
+    run_rig(root, RIG_NIGHTLY)
+}
+
+/// Runs the rig several times at once: each spends most of its time waiting for leases.
+fn run_rig(root: &Path, runs: &[(&str, &[&str])]) -> anyhow::Result<()> {
     if !may_have_namespaces() {
         println!("NOT RUN: no network namespaces are allowed here, and the rig lives in some");
         return Ok(());
     }
     build(root)?;
-    // Each spends most of its time waiting for leases.
-    let engines = ["hermes", "meerkat"].map(|engine| {
+    let started = runs.iter().map(|(name, arguments)| {
         let mut rig = Command::new(target_dir(root).join("debug/quorate-rig"));
-        rig.current_dir(root).stdin(Stdio::null()).args(["faults", "--engine", engine, "--work"]);
-        rig.arg(target_dir(root).join("rig").join(engine));
-        (engine, rig.spawn())
+        rig.current_dir(root).stdin(Stdio::null()).arg("faults").args(*arguments).arg("--work");
+        rig.arg(target_dir(root).join("rig").join(name));
+        (name, rig.spawn())
     });
+    let started: Vec<_> = started.collect();
     let mut failed = Vec::new();
-    for (engine, child) in engines {
+    for (name, child) in started {
         let mut child = child.context("cannot run quorate-rig")?;
         if !child.wait().context("cannot wait for quorate-rig")?.success() {
-            failed.push(engine);
+            failed.push(name);
         }
     }
     ensure!(failed.is_empty(), "the rig found something wrong with {failed:?}");
@@ -263,12 +295,22 @@ fn may_have_namespaces() -> bool {
 
 /// Redis's own tests against three nodes. The script fetches them unless they are there.
 fn redis_suite(root: &Path) -> anyhow::Result<()> {
+    run_redis_suite(root, &[])
+}
+
+/// All of them, on the engine that has few in the gate.
+fn suite_nightly(root: &Path) -> anyhow::Result<()> {
+    run_redis_suite(root, &["--engine", "zeus", "--nightly"])
+}
+
+fn run_redis_suite(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     build(root)?;
     let mut command = Command::new("python3");
     command
         .arg(root.join("crates/server/quorate/tests/redis_suite/run"))
         .arg("--program")
         .arg(target_dir(root).join("debug/quorate"))
+        .args(arguments)
         .env("CARGO_TARGET_DIR", target_dir(root))
         .current_dir(root)
         .stdin(Stdio::null());

@@ -2,8 +2,9 @@
 registers, counters, lists, unique elements, and a bank if there are transactions. Works until its
 input ends, then writes what it saw as a history, and says how many calls it has asked about again.
 
-Arguments: the file for the history, what keys begin with, `transactions` or `keys`, a seed, the
-number of the first thread, how many there are, how many keys and accounts, then host:port of nodes.
+Arguments: the file for the history, what keys begin with, `transactions` or `keys`, `sessions`
+or `plain`, a seed, the number of the first thread, how many there are, how many keys and accounts, then
+host:port of nodes.
 """
 
 import functools
@@ -21,9 +22,9 @@ sys.path.extend([str(ROOT / "crates/server/quorate/tests/python"), str(ROOT / "b
 import quorate  # noqa: E402
 from nodes import connect, fate, text  # noqa: E402
 
-HISTORY, PREFIX, MODE, SEED = sys.argv[1:5]
-FIRST, THREADS, KEYS, ACCOUNTS = (int(word) for word in sys.argv[5:9])
-NODES = sys.argv[9:]
+HISTORY, PREFIX, MODE, CALLS, SEED = sys.argv[1:6]
+FIRST, THREADS, KEYS, ACCOUNTS = (int(word) for word in sys.argv[6:10])
+NODES = sys.argv[10:]
 PAUSE_SECONDS = 0.006
 # A client with a session makes one try, so that every second one is seen here.
 ONE_TRY = {"deadline": 0.001, "socket_timeout": 1, "socket_connect_timeout": 0.3}
@@ -182,7 +183,7 @@ class ExactlyOnce(Worker):
 
 def main():
     nodes = [connect(int(node.split(":")[1]), node.split(":")[0]) for node in NODES]
-    client = quorate.Client(nodes=NODES, **ONE_TRY)
+    client = quorate.Client(nodes=NODES, sessions=CALLS == "sessions", **ONE_TRY)
     stop = threading.Event()
     plain = [Worker(FIRST + number, nodes, stop) for number in range(THREADS // 2)]
     exact = [ExactlyOnce(FIRST + number, [client], stop) for number in range(THREADS // 2, THREADS)]
@@ -199,7 +200,7 @@ def main():
         for line in [header, *lines, {"end": len(lines)}]:
             file.write(json.dumps(line) + "\n")
     print(sum(worker.again for worker in exact))
-    failures = [repr(worker.failure) for worker in workers if worker.failure]
+    failures = [f"{worker.failure!r}: {worker.failure}" for worker in workers if worker.failure]
     for failure in failures[:3]:
         print(failure, file=sys.stderr)
     return 1 if failures else 0

@@ -41,7 +41,8 @@ const ASKING_MAX: Duration = Duration::from_secs(5);
 const KEYS: u64 = 6;
 const ACCOUNTS: u64 = 8;
 
-type Memory = Recorder<TxnHistory>;
+/// Where clients record what they ask and are told.
+pub(crate) type Memory = Recorder<TxnHistory>;
 
 /// Clients that work until they are told to stop.
 pub(crate) struct Clients {
@@ -98,6 +99,7 @@ impl Clients {
             unique: Arc::clone(&unique),
             prefix: prefix.to_owned(),
             transactions: engine.transactions.is_some(),
+            sessions: engine.sessions,
         };
         let places = addresses.to_vec();
         let rust = std::thread::spawn(move || work_all(all, &places, seed));
@@ -114,6 +116,11 @@ impl Clients {
             std::thread::sleep(PACE);
         }
         Ok(())
+    }
+
+    /// Where others may record what they do beside them.
+    pub(crate) fn recorder(&self) -> Arc<Memory> {
+        Arc::clone(&self.recorder)
     }
 
     /// Stops them, reads every key through every node, and returns all records. `addresses` are
@@ -167,10 +174,11 @@ fn python(
     let python = found.find(|python| python.exists());
     let python = python.context("there is no Python with redis-py here; run tools/setup")?;
     let transactions = if engine.transactions.is_some() { "transactions" } else { "keys" };
+    let sessions = if engine.sessions { "sessions" } else { "plain" };
     Command::new(python)
         .args(["-B", SCRIPT])
         .arg(history)
-        .args([prefix, transactions, &seed.to_string()])
+        .args([prefix, transactions, sessions, &seed.to_string()])
         .args([PYTHON_FIRST, PYTHON_THREADS, KEYS, ACCOUNTS].map(|number| number.to_string()))
         .args(addresses)
         .stdin(Stdio::piped())
@@ -209,6 +217,7 @@ struct World {
     unique: Arc<Mutex<Vec<String>>>,
     prefix: String,
     transactions: bool,
+    sessions: bool,
 }
 
 fn work_all(world: World, addresses: &[String], seed: u64) -> anyhow::Result<()> {
@@ -248,6 +257,7 @@ impl Task {
             .timeout(Duration::from_secs(1))
             .connect_timeout(Duration::from_millis(300))
             .patience(Duration::from_secs(1))
+            .sessions(self.world.sessions)
             .attempts(attempts)
             .pool_size(2);
         let client = client.connect().await?;

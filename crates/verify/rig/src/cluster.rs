@@ -147,20 +147,50 @@ impl Cluster {
 
     /// Another node, under a new id and at a free place, takes the place of one that is down.
     pub(crate) fn replace(&mut self, net: &Net, index: usize) -> anyhow::Result<()> {
-        let taken: Vec<usize> = self.nodes.iter().map(|node| node.slot).collect();
-        let slot = net.slots().find(|slot| !taken.contains(slot)).context("a place is free")?;
+        let slot = self.free_slot(net)?;
         let survivor = admin(self.nodes[(index + 1) % self.nodes.len()].slot);
         let gone = self.nodes[index].id.to_string();
         self.member(&["remove", &gone, "--admin", &survivor])?;
+        self.admit(net, index, slot, &survivor)?;
+        Ok(())
+    }
+
+    /// Another node, under a new id and at a free place, takes the place of one that lives: it comes
+    /// first, and the other goes once it serves.
+    pub(crate) fn exchange(&mut self, net: &Net, index: usize) -> anyhow::Result<()> {
+        let slot = self.free_slot(net)?;
+        let survivor = admin(self.nodes[(index + 1) % self.nodes.len()].slot);
+        let mut old = self.admit(net, index, slot, &survivor)?;
+        self.converge()?;
+        self.member(&["remove", &old.id.to_string(), "--admin", &survivor])?;
+        old.process.take().context("it runs")?.terminate()
+    }
+
+    fn free_slot(&self, net: &Net) -> anyhow::Result<usize> {
+        net.slots()
+            .find(|slot| self.nodes.iter().all(|node| node.slot != *slot))
+            .context("a place is free")
+    }
+
+    /// Adds a node, which gets the index of another one. Returns that.
+    fn admit(
+        &mut self,
+        net: &Net,
+        index: usize,
+        slot: usize,
+        survivor: &str,
+    ) -> anyhow::Result<Node> {
         let id = self.next_id;
         self.next_id += 1;
-        self.nodes[index] = Node { id, slot, process: None };
+        let new = Node { id, slot, process: None };
+        let old = std::mem::replace(&mut self.nodes[index], new);
         let (peer, client, own) = (peer(slot), client(slot), admin(slot));
         let id = id.to_string();
         let place = ["--peer", &peer, "--client", &client, "--admin-address", &own];
-        self.member(&[&["add", &id][..], &place, &["--admin", &survivor]].concat())?;
+        self.member(&[&["add", &id][..], &place, &["--admin", survivor]].concat())?;
         self.configure()?;
-        self.launch(net, index)
+        self.launch(net, index)?;
+        Ok(old)
     }
 
     /// Runs `quorate member` like an operator. A cluster that is still busy with its last change

@@ -14,6 +14,10 @@ pub(crate) struct Engine {
     /// The furthest that the wall clocks of two nodes may differ without breaking a promise, in
     /// milliseconds.
     pub(crate) clock_step_ms_max: u64,
+    /// Whether keys move to where they are written.
+    pub(crate) moves: bool,
+    /// Whether clients have sessions, whose calls happen once.
+    pub(crate) sessions: bool,
 }
 
 /// Every engine.
@@ -24,12 +28,16 @@ pub(crate) const ENGINES: &[Engine] = &[
         transactions: None,
         // Wall clocks matter only to expiry, which no client of the rig uses.
         clock_step_ms_max: 3_600_000,
+        moves: false,
+        sessions: true,
     },
     Engine {
         name: "meerkat",
         options: "isolation = \"strict\"\nmax_clock_skew_ms = 50\n",
         transactions: Some(Model::StrictSerializable),
         clock_step_ms_max: 45,
+        moves: false,
+        sessions: true,
     },
     Engine {
         name: "zeus",
@@ -37,6 +45,8 @@ pub(crate) const ENGINES: &[Engine] = &[
         transactions: Some(Model::StrictSerializable),
         // Versions are above all that was seen, whatever clocks show.
         clock_step_ms_max: 3_600_000,
+        moves: true,
+        sessions: false,
     },
 ];
 

@@ -1,17 +1,20 @@
 //! The faults, alone and together. Each scenario ends with all faults mended; its caller checks
 //! that the cluster then recovers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_machine::Rng;
 
+use crate::clients::Memory;
 use crate::cluster::Cluster;
 use crate::engines::Engine;
+use crate::moves;
 use crate::net::Net;
 use crate::resp::Connection;
 
 /// Longer than the lease ([`LEASE_MS`]) by enough that others have gone on without the node.
-const PAST_LEASE: Duration = Duration::from_millis(1300);
+pub(crate) const PAST_LEASE: Duration = Duration::from_millis(1300);
 /// The lease of clusters under faults: longer than the default, because a crowded machine keeps
 /// processes waiting, which is a fault that no scenario asked for.
 pub(crate) const LEASE_MS: u64 = 500;
@@ -27,6 +30,8 @@ pub(crate) struct Field<'a> {
     pub(crate) random: &'a mut Rng,
     /// The prefix of the keys of this round.
     pub(crate) prefix: &'a str,
+    /// Where clients of the scenario itself record what they see, for the verdict on the round.
+    pub(crate) recorder: Arc<Memory>,
 }
 
 /// A scenario of faults.
@@ -34,6 +39,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For the table.
     pub(crate) what: &'static str,
+    /// Whether it is for engines whose keys move, and no others.
+    pub(crate) of_moves: bool,
     pub(crate) run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 }
 
@@ -42,7 +49,16 @@ const fn scenario(
     what: &'static str,
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
-    Scenario { name, what, run }
+    Scenario { name, what, of_moves: false, run }
+}
+
+/// A scenario for engines whose keys move.
+const fn moving(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&mut Field<'_>) -> anyhow::Result<()>,
+) -> Scenario {
+    Scenario { of_moves: true, ..scenario(name, what, run) }
 }
 
 /// Every scenario, the single faults first.
@@ -69,6 +85,24 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("stop+cut", "a node is stopped while another is cut off: no majority", stop_cut),
     scenario("stop+clock+slow", "stop while clocks step and a link is slow", stop_clock_slow),
     scenario("flap", "a node is cut off for about a lease, again and again", flap),
+    moving("kill-owner", "SIGKILL of the owner of keys that others ask for", moves::kill_owner),
+    moving(
+        "kill-directory",
+        "SIGKILL of a node of the group of keys that others pass on",
+        moves::kill_directory,
+    ),
+    moving("kill-requester", "SIGKILL of a node that asks for keys", moves::kill_requester),
+    moving("cut-link", "no link between two nodes that pass keys on", moves::cut_link),
+    moving(
+        "replace-busy",
+        "a killed node of the group of keys that are passed on is replaced",
+        moves::replace_busy,
+    ),
+    moving(
+        "exchange",
+        "another node takes the place of a live one, of the group of keys that are passed on",
+        moves::exchange,
+    ),
 ];
 
 impl Field<'_> {
@@ -106,7 +140,7 @@ impl Field<'_> {
     }
 }
 
-fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

@@ -20,6 +20,7 @@ mod failover;
 mod faults;
 mod inside;
 mod judge;
+mod moves;
 mod net;
 mod probe;
 mod process;

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Of which engines; all without it
     #[arg(long = "engine")]
     engines: Vec<String>,
-    /// Nodes of a cluster: 3 or 5
+    /// Nodes of a cluster, 3 to 7; with zeus and more than 3, some have copies of a key and some not
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
     /// How long to go on with each engine, beginning again with the first scenario; without it each
@@ -72,6 +72,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     for name in names {
         let engine = engines::find(name)?;
         let mut stage = Stage { options, net: &mut net, engine, binary: &binary, rounds: 0 };
+        let mut scenarios = scenarios.clone();
+        scenarios.retain(|scenario| engine.moves || !scenario.of_moves);
+        ensure!(!scenarios.is_empty(), "none of these scenarios is one of {name}");
         stage.play(&scenarios, &mut report)?;
     }
     println!("\n{}", report.markdown());
@@ -152,8 +155,10 @@ impl Stage<'_> {
         clients.work()?;
         let probes = Probes::start(&places, &prefix);
         let begin = Instant::now();
-        let mut field = Field { net: self.net, cluster, engine, random, prefix: &prefix };
+        let (net, recorder) = (&mut *self.net, clients.recorder());
+        let mut field = Field { net, cluster, engine, random, prefix: &prefix, recorder };
         let played = (scenario.run)(&mut field);
+        drop(field);
         played
             .and_then(|()| cluster.converge())
             .with_context(|| format!("{}, round {rounds}, {}", engine.name, scenario.name))?;
