@@ -30,6 +30,11 @@ const fn placement_mutant(name: &'static str, guard: &'static str, in_gate: bool
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "placement::")], in_gate }
 }
 
+/// A guard of what is repeated in vain.
+const fn wait_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "waits::")], in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -340,6 +345,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a pin waits while its node is no active member",
         true,
     ),
+    wait_mutant("zeus_waits_stay_short", "what is in vain is repeated less and less", false),
+    wait_mutant("zeus_waits_without_bound", "what was long in vain is repeated again", false),
+    wait_mutant("zeus_wait_outlives_epoch", "a new epoch begins all waits anew", false),
     Mutant {
         name: "zeus_expired_version_shown",
         home: "zeus",

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Completion, Effects, Gate, LaneShared, Outcome, Record as _, Table, mutant,
+    Backoff, Command, Completion, Effects, Gate, LaneShared, Outcome, Record as _, Table, mutant,
 };
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
@@ -54,7 +54,7 @@ struct Slot<R> {
     items: Vec<u8>,
     followers: NodeSet,
     applied: NodeSet,
-    again_at: Instant,
+    wait: Backoff,
     answers: Vec<Answer<R>>,
 }
 
@@ -116,7 +116,7 @@ impl<R> Pipeline<R> {
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.slots.iter().map(|slot| slot.again_at).min().unwrap_or(Instant::NEVER)
+        self.slots.iter().map(|slot| slot.wait.deadline()).min().unwrap_or(Instant::NEVER)
     }
 
     pub(crate) fn check_invariants(&self) {
@@ -165,7 +165,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             touch.written = if written.contains(&key) { slot } else { touch.written };
         }
         let followers = self.followers(*items);
-        let again_at = self.repeat_at(now);
+        let wait = self.wait(now);
         self.pipeline.slots.push_back(Slot {
             version: *version,
             depends_on: Slots::write(&depends_on),
@@ -173,7 +173,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             items: items.bytes().to_vec(),
             followers,
             applied: NodeSet::EMPTY,
-            again_at,
+            wait,
             answers: answer.into_iter().collect(),
         });
         self.send_slot(slot, followers, effects);
@@ -258,12 +258,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Sends again what is due.
     pub(crate) fn repeat_slots(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         for slot in self.pipeline.committed + 1..=self.pipeline.last() {
-            let again_at = now.monotonic + self.config.message_loss_timeout;
             let under_way = self.pipeline.get_mut(slot).expect("it is under way");
-            if under_way.again_at > now.monotonic {
+            if under_way.wait.deadline() > now.monotonic {
                 continue;
             }
-            under_way.again_at = again_at;
+            self.config.wait_longer(&mut under_way.wait, now);
             let missing = under_way.followers.difference(under_way.applied);
             effects.probe("zeus: a transaction is sent again");
             self.send_slot(slot, missing, effects);
@@ -272,7 +271,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Sends everything that is under way to the followers that it has in a new epoch.
     pub(crate) fn renew_slots(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let again_at = self.repeat_at(now);
+        let wait = self.wait(now);
         for slot in self.pipeline.committed + 1..=self.pipeline.last() {
             let under_way = self.pipeline.get_mut(slot).expect("it is under way");
             let items = core::mem::take(&mut under_way.items);
@@ -281,7 +280,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             under_way.items = items;
             under_way.followers = followers;
             under_way.applied = NodeSet::EMPTY;
-            under_way.again_at = again_at;
+            if !mutant!("zeus_wait_outlives_epoch") {
+                under_way.wait = wait.clone();
+            }
             if !mutant!("zeus_view_without_resend") {
                 self.send_slot(slot, followers, effects);
             }

@@ -19,7 +19,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::message::{Message, Requester, Settled};
@@ -45,7 +45,8 @@ pub(crate) struct Round {
     drivers: NodeSet,
     /// Who has agreed, in this epoch, if this node drives it and the requester is gone.
     agreements: NodeSet,
-    again_at: Instant,
+    /// Until this node drives it, for the first time or again.
+    wait: Backoff,
     /// The oldest request here that waits for the end of the round.
     pub(crate) next: Option<Requester>,
 }
@@ -167,7 +168,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             given,
             drivers: NodeSet::EMPTY,
             agreements: NodeSet::EMPTY,
-            again_at: Instant::NEVER,
+            wait: Backoff::AT_REST,
             next,
         };
         self.rounds.insert(key.into(), round);
@@ -176,9 +177,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Asks every arbiter, for the first time or again.
     pub(crate) fn drive(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
-        let again_at = self.repeat_at(now);
         let Some(round) = self.rounds.get_mut(key) else { return };
-        round.again_at = again_at;
+        round.wait.begin(now, self.config.message_loss_timeout);
+        self.wake_at = self.wake_at.min(round.wait.deadline());
         round.drivers.insert(self.layout.node);
         let &mut Round { at, requester, previous, agreed, .. } = round;
         let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
@@ -240,10 +241,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.supersede(now, key, requester.member, effects);
             self.begin_round(key, at, requester, previous, OwnerState::Invalid);
         }
-        let again_at = self.repeat_at(now);
         let round = self.rounds.get_mut(key).expect("an entry that is not Valid has a round");
         round.drivers.insert(from);
-        round.again_at = again_at;
+        // Its driver sends again before this node takes over.
+        round.wait.begin(now, self.config.message_loss_timeout);
+        self.wake_at = self.wake_at.min(round.wait.deadline());
         round.requester.stamp = round.requester.stamp.min(requester.stamp);
         round.requester.sequence = round.requester.sequence.max(requester.sequence);
         round.begin_from(previous);
@@ -449,9 +451,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Drives the rounds that seem stuck.
     pub(crate) fn repeat_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let due = self.rounds.iter().filter(|(_, round)| round.again_at <= now.monotonic);
-        let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
-        for key in due {
+        let due = |(_, round): &(&Key, &mut Round)| round.wait.deadline() <= now.monotonic;
+        let mut keys = Vec::new();
+        for (key, round) in self.rounds.iter_mut().filter(due) {
+            self.config.wait_longer(&mut round.wait, now);
+            keys.push(key.clone());
+        }
+        for key in keys {
             effects.probe("zeus: a round is driven again");
             self.drive(now, &key, effects);
         }
@@ -461,6 +467,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// its driver or its requester gone.
     pub(crate) fn renew_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let keys: Vec<Box<[u8]>> = self.rounds.keys().cloned().collect();
+        let wait = self.wait(now);
         for key in keys {
             let Some(round) = self.rounds.get_mut(&key) else { continue };
             let arbiters = self.layout.arbiters(round.previous.owner, &key);
@@ -470,6 +477,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.rounds.remove(&key);
                 self.drop_record(&key);
                 continue;
+            }
+            if !mutant!("zeus_wait_outlives_epoch") {
+                round.wait = wait.clone();
             }
             round.agreed = false;
             round.next = None;
@@ -527,6 +537,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     pub(crate) fn next_round(&self) -> Instant {
-        self.rounds.values().map(|round| round.again_at).min().unwrap_or(Instant::NEVER)
+        self.rounds.values().map(|round| round.wait.deadline()).min().unwrap_or(Instant::NEVER)
     }
 }

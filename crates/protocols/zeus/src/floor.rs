@@ -30,7 +30,7 @@
 
 use alloc::collections::BTreeSet;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{
     Epoch, Instant, LaneId, NodeId, NodeSet, Now, Timestamp, WriterId, lane_of_key,
 };
@@ -56,7 +56,7 @@ pub(crate) struct Floor {
     follow: Option<Follow>,
     /// The time before which this node begins no round.
     not_before: Instant,
-    again_at: Instant,
+    wait: Backoff,
 }
 
 #[derive(Clone, Hash, Debug)]
@@ -104,7 +104,7 @@ impl Default for Floor {
             lead: None,
             follow: None,
             not_before: Instant::ZERO,
-            again_at: Instant::NEVER,
+            wait: Backoff::AT_REST,
         }
     }
 }
@@ -121,7 +121,7 @@ impl Floor {
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.again_at
+        self.wait.deadline()
     }
 
     /// What is told with a step, of the floor before the one that is to be.
@@ -136,7 +136,7 @@ impl Floor {
 
     /// A new view.
     pub(crate) fn abort_round(&mut self) {
-        (self.lead, self.follow, self.again_at) = (None, None, Instant::NEVER);
+        (self.lead, self.follow, self.wait) = (None, None, Backoff::AT_REST);
         self.known_to_all = 0;
     }
 }
@@ -172,7 +172,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     fn ask_all(&mut self, now: Now, step: FloorStep, at: u64, effects: &mut impl Effects<Self>) {
         self.floor.lead = Some(Lead { at, step, answered: NodeSet::EMPTY });
-        self.floor.again_at = self.repeat_at(now);
+        self.floor.wait = self.wait(now);
         self.ask_floor(self.layout.live, effects);
         let before = self.floor.before(step);
         self.on_floor(now, self.layout.node, step, at, before, effects);
@@ -378,15 +378,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Sends again what is due of a round.
     pub(crate) fn repeat_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if self.floor.again_at > now.monotonic {
+        if self.floor.wait.deadline() > now.monotonic {
             return;
         }
         let Some(lead) = &self.floor.lead else {
-            self.floor.again_at = Instant::NEVER;
+            self.floor.wait = Backoff::AT_REST;
             return;
         };
         self.ask_floor(self.layout.live.difference(lead.answered), effects);
-        self.floor.again_at = self.repeat_at(now);
+        self.config.wait_longer(&mut self.floor.wait, now);
     }
 
     /// Asks some nodes what the round that this node leads is about to learn.

@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
@@ -46,7 +46,7 @@ pub(crate) struct Applied {
     pub(crate) items: Vec<u8>,
     /// The epoch in which it was heard of last.
     pub(crate) heard: Epoch,
-    pub(crate) again_at: Instant,
+    pub(crate) wait: Backoff,
     /// If its coordinator is gone.
     pub(crate) replay: Option<Replay>,
 }
@@ -99,7 +99,7 @@ impl Stream {
         let deadline = |applied: &Applied| match &applied.replay {
             Some(replay) if replay.is_done() || !replay.is_sent => Instant::NEVER,
             None if !is_live && !mutant!("zeus_orphans_are_due") => Instant::NEVER,
-            _ => applied.again_at,
+            _ => applied.wait.deadline(),
         };
         self.applied.values().map(deadline).min().unwrap_or(Instant::NEVER)
     }
@@ -178,9 +178,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         for item in items.iter().filter(|item| layout.in_group(item.key)) {
             self.apply_item(now, coordinator, version, &item, effects);
         }
-        let again_at = self.repeat_at(now);
+        let wait = self.wait(now);
         let (items, heard, replay) = (items.bytes().to_vec(), self.layout.epoch, None);
-        let applied = Applied { version, depends_on, items, heard, again_at, replay };
+        let applied = Applied { version, depends_on, items, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
         stream.applied.insert(slot, applied);
     }
@@ -300,12 +300,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Tells coordinators again what is applied here and seems to be committed nowhere.
     pub(crate) fn repeat_applied(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let again_at = now.monotonic + self.config.message_loss_timeout;
         for (&coordinator, stream) in &mut self.streams {
             let Some(node) = self.layout.node_of(coordinator) else { continue };
             for (&slot, applied) in &mut stream.applied {
-                if applied.again_at <= now.monotonic {
-                    applied.again_at = again_at;
+                if applied.wait.deadline() <= now.monotonic {
+                    self.config.wait_longer(&mut applied.wait, now);
                     effects.probe("zeus: a follower asks whether a transaction is committed");
                     effects.send(node, &Message::Applied { coordinator, slot });
                 }

@@ -102,7 +102,7 @@ pub use message::{
 pub use meta::{DataState, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
-use ownership::Agreement;
+use ownership::{Acquisition, Agreement};
 
 /// What may have to be sent again is looked at no more often than this.
 const TICK: Duration = Duration::from_micros(200);
@@ -273,7 +273,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_copy(now, effects);
         self.sweep(now, effects);
         self.repeat_floor(now, effects);
-        let requests = self.acquisitions.values().map(|open| open.again_at);
+        let requests = self.acquisitions.values().map(Acquisition::again_at);
         let is_live = |from: MemberNumber| self.layout.node_of(from).is_some();
         let streams = self.streams.iter();
         let streams = streams.map(|(from, stream)| stream.next_deadline(is_live(*from)));

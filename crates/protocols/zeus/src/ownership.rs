@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Content, Effects, LaneShared, Record as _, Table, ValueKind, mutant,
+    Backoff, Command, Content, Effects, LaneShared, Record as _, Table, ValueKind, mutant,
 };
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMillis};
 
@@ -28,11 +28,20 @@ pub(crate) struct Acquisition {
     pub(crate) requester: Requester,
     /// How often the request was made.
     tries: u32,
-    pub(crate) again_at: Instant,
+    wait: Backoff,
+    /// When it is made again, if another request was first.
+    rejected_until: Option<Instant>,
     /// Whether a transaction has asked for it. Otherwise arbiters seem to have agreed to what nobody here
     /// waits for.
     is_wanted: bool,
     tally: Option<Tally>,
+}
+
+impl Acquisition {
+    /// When the request is made again.
+    pub(crate) fn again_at(&self) -> Instant {
+        self.rejected_until.unwrap_or(self.wait.deadline())
+    }
 }
 
 /// The arbiters of one round, in one epoch, that have agreed.
@@ -106,9 +115,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         self.requests += 1;
-        let (member, sequence, again_at) = (self.layout.number, self.requests, now.monotonic);
+        let (member, sequence, wait) = (self.layout.number, self.requests, Backoff::default());
         let requester = Requester { member, sequence, stamp };
-        let acquisition = Acquisition { requester, tries: 0, again_at, is_wanted, tally: None };
+        let (tries, rejected_until, tally) = (0, None, None);
+        let acquisition = Acquisition { requester, tries, wait, rejected_until, is_wanted, tally };
         self.acquisitions.insert(key.into(), acquisition);
         self.request(now, key, effects);
     }
@@ -122,9 +132,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.changed.insert(key.into());
             return;
         }
-        let again_at = self.repeat_at(now);
         let Some(acquisition) = self.acquisitions.get_mut(key) else { return };
-        acquisition.again_at = again_at;
+        acquisition.rejected_until = None;
+        acquisition.wait.begin(now, self.config.message_loss_timeout);
+        self.wake_at = self.wake_at.min(acquisition.again_at());
         let (requester, resumes) = (acquisition.requester, !acquisition.is_wanted);
         let directory = self.layout.directory(key).count();
         let own = self.layout.directory(key).position(|node| node == self.layout.node);
@@ -160,7 +171,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: a request lost to another");
         let most = AGAIN_MIN * (2 << acquisition.tries.min(DOUBLINGS_MAX));
         let again_at = now.monotonic + AGAIN_MIN + self.rng.span_below(most);
-        acquisition.again_at = again_at;
+        // It has arrived.
+        (acquisition.wait, acquisition.rejected_until) = (Backoff::default(), Some(again_at));
         self.wake_at = self.wake_at.min(again_at);
     }
 
@@ -271,9 +283,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Makes the requests again that are due; when the next one is.
     pub(crate) fn repeat_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let is_due = |(_, open): &(&Key, &Acquisition)| open.again_at <= now.monotonic;
-        let due = self.acquisitions.iter().filter(is_due);
-        let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
+        let is_due = |(_, open): &(&Key, &mut Acquisition)| open.again_at() <= now.monotonic;
+        let mut due = Vec::new();
+        for (key, open) in self.acquisitions.iter_mut().filter(is_due) {
+            if open.rejected_until.is_none() {
+                self.config.wait_longer(&mut open.wait, now);
+            }
+            due.push(key.clone());
+        }
         for key in due {
             if self.acquisitions[&key].is_wanted {
                 effects.probe("zeus: a request is made again");
@@ -296,6 +313,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Makes every request again: its driver may be gone.
     pub(crate) fn renew_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let keys: Vec<Key> = self.acquisitions.keys().cloned().collect();
+        if !mutant!("zeus_wait_outlives_epoch") {
+            self.acquisitions.values_mut().for_each(|open| open.wait = Backoff::default());
+        }
         for key in keys {
             self.request(now, &key, effects);
         }

@@ -12,7 +12,9 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use quorate_machine::{Command, Completion, Effects, LaneShared, Outcome, Refusal, Table, mutant};
+use quorate_machine::{
+    Backoff, Command, Completion, Effects, LaneShared, Outcome, Refusal, Table, mutant,
+};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::follower::Replay;
@@ -30,7 +32,7 @@ pub(crate) struct Recovery {
     is_told: bool,
     /// The nodes that have.
     heard: NodeSet,
-    again_at: Instant,
+    wait: Backoff,
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -50,13 +52,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if was_shadow && self.layout.is_active() {
             effects.probe("zeus: a replica has joined");
         }
-        let again_at = self.repeat_at(now);
+        let wait = self.wait(now);
         let own = self.pipeline.last();
-        self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, again_at });
+        self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, wait });
         self.floor.abort_round();
         self.lanes.watched.clear();
         self.forget_agreements();
-        self.begin_replays();
+        self.renew_streams(now);
         self.begin_copy(now, &before, effects);
         self.renew_slots(now, effects);
         self.renew_rounds(now, effects);
@@ -72,8 +74,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    fn begin_replays(&mut self) {
+    /// Begins to replay what the coordinators that are gone have left, and all waits anew.
+    fn renew_streams(&mut self, now: Now) {
         let layout = self.layout.clone();
+        let wait = self.wait(now);
+        let applied = self.streams.values_mut().flat_map(|stream| stream.applied.values_mut());
+        if !mutant!("zeus_wait_outlives_epoch") {
+            applied.for_each(|applied| applied.wait = wait.clone());
+        }
         let gone = self.streams.iter_mut().filter(|(from, _)| layout.node_of(**from).is_none());
         for (_, stream) in gone {
             stream.forget_held();
@@ -97,10 +105,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn send_replays(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         for coordinator in self.gone() {
             while let Some(slot) = self.streams[&coordinator].next_replay() {
-                let again_at = self.repeat_at(now);
+                let wait = self.wait(now);
                 let stream = self.streams.get_mut(&coordinator).expect("it was found");
                 let applied = stream.applied.get_mut(&slot).expect("it was found");
-                applied.again_at = again_at;
+                applied.wait = wait;
                 let replay = applied.replay.as_mut().expect("it was found");
                 replay.is_sent = true;
                 let followers = replay.followers;
@@ -159,9 +167,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         let (node, live) = (self.layout.node, self.layout.live);
+        let wait = self.wait(now);
         let recovery = self.recovery.as_mut().expect("it is under way");
         if !mem::replace(&mut recovery.is_told, true) {
             recovery.heard.insert(node);
+            recovery.wait = wait;
             let (clock, promised) = (self.clock, self.floor.promised);
             let message = Message::Recovered { clock, promised, asks: false };
             effects.broadcast(live.without(node), &message);
@@ -203,9 +213,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Sends again what is due of a recovery.
     pub(crate) fn repeat_recovery(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let Some(recovery) = &mut self.recovery else { return };
-        let again_at = now.monotonic + self.config.message_loss_timeout;
-        if recovery.again_at <= now.monotonic {
-            recovery.again_at = again_at;
+        if recovery.wait.deadline() <= now.monotonic {
+            self.config.wait_longer(&mut recovery.wait, now);
             let missing = self.layout.live.difference(recovery.heard).without(self.layout.node);
             if recovery.is_told {
                 let (clock, promised) = (self.clock, self.floor.promised);
@@ -219,9 +228,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let Some(replay) = applied.replay.as_ref().filter(|replay| replay.is_sent) else {
                     continue;
                 };
-                if applied.again_at <= now.monotonic && !replay.is_done() {
-                    applied.again_at = again_at;
-                    due.push((*slot, replay.followers.difference(replay.applied)));
+                if applied.wait.deadline() <= now.monotonic && !replay.is_done() {
+                    let missing = replay.followers.difference(replay.applied);
+                    self.config.wait_longer(&mut applied.wait, now);
+                    due.push((*slot, missing));
                 }
             }
             for (slot, missing) in due {
@@ -231,7 +241,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     pub(crate) fn next_recovery(&self) -> Instant {
-        self.recovery.as_ref().map_or(Instant::NEVER, |recovery| recovery.again_at)
+        self.recovery.as_ref().map_or(Instant::NEVER, |recovery| recovery.wait.deadline())
     }
 
     /// Why clients of this node are refused, if they are.

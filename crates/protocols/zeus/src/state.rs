@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use quorate_machine::{Command, LaneShared, Record as _, Rng, Table, Timeouts, mutant};
+use quorate_machine::{Backoff, Command, LaneShared, Record as _, Rng, Table, Timeouts, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
     lane_of_key,
@@ -29,6 +29,9 @@ use crate::transactions::Transactions;
 /// The name of a key.
 pub(crate) type Key = Box<[u8]>;
 
+/// How often the wait for an answer doubles at most, each time that it was in vain.
+const DOUBLINGS_MAX: u32 = 4;
+
 /// What a lane is told at its start.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
@@ -43,7 +46,8 @@ pub struct Config {
     /// Members of each group: the copies of a key besides that of an owner outside. 0 for as many as
     /// survive the loss of any minority of the voters, and 3 at least.
     pub replicas: usize,
-    /// When a message counts as lost and is sent again.
+    /// When a message counts as lost and is sent again. The wait doubles each time that it was in vain,
+    /// up to 16 times this.
     pub message_loss_timeout: Duration,
     /// How long a transaction may wait for its keys.
     pub op_timeout: Duration,
@@ -74,6 +78,13 @@ impl Config {
     /// Whether a key belongs to this lane.
     pub(crate) fn is_own(&self, key: &[u8]) -> bool {
         self.lanes == 1 || lane_of_key(key, self.lanes) == self.lane
+    }
+
+    /// Something is sent again, since nothing has come of it: the next wait is longer.
+    pub(crate) fn wait_longer(&self, wait: &mut Backoff, now: Now) {
+        let most = if mutant!("zeus_waits_without_bound") { 30 } else { DOUBLINGS_MAX };
+        wait.grow(if mutant!("zeus_waits_stay_short") { 0 } else { most });
+        wait.begin(now, self.message_loss_timeout);
     }
 }
 
@@ -191,11 +202,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
         self.clock = self.clock.max(clock);
     }
 
-    /// Something may have to be sent again; when.
-    pub(crate) fn repeat_at(&mut self, now: Now) -> Instant {
-        let at = now.monotonic + self.config.message_loss_timeout;
-        self.wake_at = self.wake_at.min(at);
-        at
+    /// Something is sent for the first time, or there is reason to hope again.
+    pub(crate) fn wait(&mut self, now: Now) -> Backoff {
+        let mut wait = Backoff::default();
+        wait.begin(now, self.config.message_loss_timeout);
+        self.wake_at = self.wake_at.min(wait.deadline());
+        wait
     }
 
     // --- records ---------------------------------------------------------------------------------

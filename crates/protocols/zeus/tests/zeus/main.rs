@@ -13,3 +13,4 @@ mod release;
 mod support;
 mod transitions;
 mod txn;
+mod waits;

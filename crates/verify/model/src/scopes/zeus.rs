@@ -167,14 +167,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-lossy",
             size: Size::Gate,
-            states: Some(148_923),
+            states: Some(150_814),
             reaches: &["zeus: a round is driven again"],
             run: |name, limits| explore(&lossy(name, 0), limits),
         },
         Entry {
             name: "zeus-night-own-lossy",
             size: Size::Night,
-            states: Some(1_402_466),
+            states: Some(1_428_294),
             reaches: &["zeus: a round is driven again"],
             run: |name, limits| explore(&lossy(name, 1), limits),
         },
@@ -254,14 +254,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deadlock",
             size: Size::Small,
-            states: Some(17_828),
+            states: Some(18_142),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&deadlock(name), limits),
         },
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(95_394),
+            states: Some(116_655),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },
