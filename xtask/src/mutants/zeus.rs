@@ -35,6 +35,12 @@ const fn wait_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> 
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "waits::")], in_gate }
 }
 
+/// A guard of values that are changed in place.
+const fn delta_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    const CHECKS: &[Check] = &[Tests("zeus", "deltas::"), Tests("zeus", "random::lists_")];
+    Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -369,4 +375,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("node", "a_read_moves_no_key")],
         in_gate: false,
     },
+    delta_mutant(
+        "zeus_delta_on_any_base",
+        "a delta is applied to the version that its transaction has overwritten",
+        false,
+    ),
+    delta_mutant(
+        "zeus_missing_base_acknowledged",
+        "a follower acknowledges a change of what it has",
+        true,
+    ),
+    delta_mutant(
+        "zeus_follower_keeps_no_whole",
+        "what is replayed can be had whole from those that keep the key",
+        false,
+    ),
+    delta_mutant(
+        "zeus_whole_of_record",
+        "who lacks a base gets the value as its transaction has left it, not a later one",
+        false,
+    ),
+    delta_mutant("zeus_whole_asked_for_once", "who lacks a base asks again", false),
 ];

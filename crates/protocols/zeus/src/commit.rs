@@ -13,6 +13,7 @@ use quorate_machine::{
 };
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
+use crate::deltas::Wholes;
 use crate::lanes::Client;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::{DataState, Meta};
@@ -52,6 +53,7 @@ struct Slot<R> {
     /// What it read and did not write.
     read: Vec<Key>,
     items: Vec<u8>,
+    wholes: Wholes,
     followers: NodeSet,
     applied: NodeSet,
     wait: Backoff,
@@ -104,6 +106,12 @@ impl<R> Pipeline<R> {
         self.slots.get_mut(usize::try_from(at).ok()?)
     }
 
+    /// What a slot under way has written.
+    pub(crate) fn changed_by(&self, slot: u64) -> Option<(&Vec<u8>, &Wholes)> {
+        let at = usize::try_from(slot.checked_sub(self.committed + 1)?).ok()?;
+        self.slots.get(at).map(|slot| (&slot.items, &slot.wholes))
+    }
+
     /// Leaves an answer until a slot is committed.
     pub(crate) fn answer_after(&mut self, slot: u64, answer: Answer<R>) {
         self.get_mut(slot).expect("the slot is under way").answers.push(answer);
@@ -137,6 +145,7 @@ pub(crate) struct Committing<'a> {
     pub(crate) read: Vec<&'a [u8]>,
     /// What it wrote, each item as it travels.
     pub(crate) items: Items<'a>,
+    pub(crate) wholes: Wholes,
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -150,13 +159,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn append(
         &mut self,
         now: Now,
-        committing: &Committing<'_>,
+        committing: Committing<'_>,
         answer: Option<Answer<X::Reply>>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Committing { version, read, items } = committing;
+        let Committing { version, read, items, wholes } = committing;
         let written: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
-        let keys = || written.iter().chain(read).copied();
+        let keys = || written.iter().chain(&read).copied();
         let depends_on = self.pipeline.writers(keys());
         let slot = self.pipeline.last() + 1;
         for key in keys() {
@@ -164,13 +173,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             touch.last = slot;
             touch.written = if written.contains(&key) { slot } else { touch.written };
         }
-        let followers = self.followers(*items);
+        let followers = self.followers(items);
         let wait = self.wait(now);
         self.pipeline.slots.push_back(Slot {
-            version: *version,
+            version,
             depends_on: Slots::write(&depends_on),
             read: read.iter().map(|key| (*key).into()).collect(),
             items: items.bytes().to_vec(),
+            wholes,
             followers,
             applied: NodeSet::EMPTY,
             wait,

@@ -10,10 +10,13 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Table, mutant};
+use quorate_machine::{
+    Backoff, Collection, Command, Effects, LaneShared, Record as _, Table, mutant,
+};
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
 use crate::message::{Item, Items, Message, Settled, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::Zeus;
@@ -30,11 +33,23 @@ pub(crate) struct Stream {
     held: BTreeMap<u64, Held>,
 }
 
+/// A transaction that waits for others, or for the values that it changes.
 #[derive(Clone, Hash, Debug)]
-struct Held {
+pub(crate) struct Held {
     version: Timestamp,
     depends_on: Vec<u64>,
     items: Vec<u8>,
+    /// All of some values, which this node has asked for.
+    pub(crate) wholes: Wholes,
+    asks: Backoff,
+}
+
+impl Held {
+    /// Whether it changes the value of a key in place.
+    pub(crate) fn changes(&self, key: &[u8]) -> bool {
+        let items = Items::check(&self.items).expect("it was checked");
+        items.iter().any(|item| item.key == key && item.base.is_some())
+    }
 }
 
 /// A transaction that is applied here.
@@ -44,6 +59,8 @@ pub(crate) struct Applied {
     /// What it depends on, unless that is known to be everywhere.
     pub(crate) depends_on: Vec<u64>,
     pub(crate) items: Vec<u8>,
+    /// As it left them, of the keys that this node keeps.
+    pub(crate) wholes: Wholes,
     /// The epoch in which it was heard of last.
     pub(crate) heard: Epoch,
     pub(crate) wait: Backoff,
@@ -70,6 +87,16 @@ impl Stream {
     /// Forgets what waits for others.
     pub(crate) fn forget_held(&mut self) {
         self.held.clear();
+    }
+
+    /// In a new epoch what was asked for may not come.
+    pub(crate) fn ask_again(&mut self) {
+        self.held.values_mut().for_each(|held| held.asks = Backoff::default());
+    }
+
+    /// A slot that waits.
+    pub(crate) fn held_at(&mut self, slot: u64) -> Option<&mut Held> {
+        self.held.get_mut(&slot)
     }
 
     /// A slot that may be replayed now.
@@ -147,54 +174,97 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         // A node that replays a transaction has seen to what it depends on.
         let depends_on: Vec<u64> = owner.map(|_| depends_on.iter().collect()).unwrap_or_default();
-        if !stream.admits(&depends_on) {
-            if stream.held.len() < PIPELINE_SLOTS_MAX {
-                effects.probe("zeus: a transaction waits for what it depends on");
-                let items = items.bytes().to_vec();
-                stream.held.insert(slot, Held { version, depends_on, items });
-            }
+        let known = stream.held.remove(&slot).map(|held| (held.wholes, held.asks));
+        let (wholes, asks) = known.unwrap_or_default();
+        let items = items.bytes().to_vec();
+        let mut held = Held { version, depends_on, items, wholes, asks };
+        let waits = !stream.admits(&held.depends_on);
+        let has_room = stream.held.len() < PIPELINE_SLOTS_MAX;
+        if waits {
+            effects.probe("zeus: a transaction waits for what it depends on");
             if mutant!("zeus_acks_on_receipt") {
                 effects.send(from, &applied);
             }
-            return;
+        } else {
+            held = match self.try_to_apply(now, coordinator, slot, held, effects) {
+                Ok(()) => {
+                    effects.send(from, &applied);
+                    return self.apply_held(now, coordinator, effects);
+                }
+                Err(held) => held,
+            };
+            if mutant!("zeus_missing_base_acknowledged") {
+                effects.send(from, &applied);
+            }
         }
-        self.apply(now, coordinator, slot, version, depends_on, items, effects);
-        effects.send(from, &applied);
-        self.apply_held(now, coordinator, effects);
+        if has_room {
+            let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
+            stream.held.insert(slot, held);
+        }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one message")]
+    /// Applies a transaction, unless this node lacks the values that it changes: then it gets it back,
+    /// and has asked for them.
+    fn try_to_apply(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        slot: u64,
+        mut held: Held,
+        effects: &mut impl Effects<Self>,
+    ) -> Result<(), Held> {
+        let items = Items::check(&held.items).expect("it was checked");
+        let lacking = self.lacking(held.version, items, &held.wholes);
+        if lacking.is_empty() {
+            self.apply(now, coordinator, slot, held, effects);
+            return Ok(());
+        }
+        let is_asked = held.asks != Backoff::default() && mutant!("zeus_whole_asked_for_once");
+        let timeout = self.config.message_loss_timeout;
+        if !is_asked && held.asks.is_over(now, timeout, DOUBLINGS_MAX) {
+            self.ask_for_wholes(coordinator, slot, &lacking, effects);
+        }
+        Err(held)
+    }
+
     fn apply(
         &mut self,
         now: Now,
         coordinator: MemberNumber,
         slot: u64,
-        version: Timestamp,
-        depends_on: Vec<u64>,
-        items: Items<'_>,
+        held: Held,
         effects: &mut impl Effects<Self>,
     ) {
+        let Held { version, depends_on, items, mut wholes, .. } = held;
         let layout = Arc::clone(&self.layout);
-        for item in items.iter().filter(|item| layout.in_group(item.key)) {
-            self.apply_item(now, coordinator, version, &item, effects);
+        let checked = Items::check(&items).expect("it was checked");
+        for item in checked.iter().filter(|item| layout.in_group(item.key)) {
+            let whole = wholes.get(item.key);
+            if let Some(left) = self.apply_item(now, coordinator, version, &item, whole, effects) {
+                wholes.insert(item.key.into(), left);
+            }
+        }
+        if mutant!("zeus_follower_keeps_no_whole") {
+            wholes.clear();
         }
         let wait = self.wait(now);
-        let (items, heard, replay) = (items.bytes().to_vec(), self.layout.epoch, None);
-        let applied = Applied { version, depends_on, items, heard, wait, replay };
+        let (heard, replay) = (self.layout.epoch, None);
+        let applied = Applied { version, depends_on, items, wholes, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
         stream.applied.insert(slot, applied);
     }
 
     /// Takes over what a transaction has left in one key, unless a later one has been here. Rounds are
-    /// the business of the key's own lane.
+    /// the business of the key's own lane. What is there then, if the value was changed in place.
     pub(crate) fn apply_item(
         &mut self,
         now: Now,
         coordinator: MemberNumber,
         version: Timestamp,
         item: &Item<'_>,
+        whole: Option<&Collection>,
         effects: &mut impl Effects<Self>,
-    ) {
+    ) -> Option<Collection> {
         let meta = self.meta(item.key);
         let is_own = self.is_own(item.key);
         if !is_own || mutant!("zeus_claim_not_adopted") {
@@ -205,15 +275,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let settled = Settled { round: item.round, owner: coordinator };
             self.adopt_beneath(now, item.key, settled, effects);
         }
+        let mut left = None;
         if self.meta(item.key).version < version {
             let absent = self.absent(item.key);
             let length = item.content.map_or(0, |content| content.bytes.len());
             let mut record = self.table.lock_key(item.key, length);
             let meta = record.meta().or(absent);
             assert!(meta.data != DataState::Write, "two nodes write one key");
-            match item.content {
-                Some(content) => record.set_content(content),
-                None => record.clear(),
+            match (item.content, item.base) {
+                (Some(content), Some(base)) => {
+                    left = change(&mut record, content, base, whole);
+                    // What was there has been dropped, and this node copies the key.
+                    left.as_ref()?;
+                }
+                (Some(content), None) => record.set_content(content),
+                (None, _) => record.clear(),
             }
             let data = match mutant!("zeus_applied_is_readable") {
                 true => DataState::Valid,
@@ -227,6 +303,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         } else {
             self.note_changed(item.key, effects);
         }
+        left
     }
 
     /// A value has come with its transaction.
@@ -238,22 +315,31 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Applies what has waited for others and need not any more.
-    fn apply_held(
+    /// Applies what has waited and need not any more.
+    pub(crate) fn apply_held(
         &mut self,
         now: Now,
         coordinator: MemberNumber,
         effects: &mut impl Effects<Self>,
     ) {
+        let mut at = 0;
         loop {
             let Some(stream) = self.streams.get_mut(&coordinator) else { return };
-            let free = stream.held.iter().find(|(_, held)| stream.admits(&held.depends_on));
+            let mut later = stream.held.range(at..);
+            let free = later.find(|(_, held)| stream.admits(&held.depends_on));
             let Some(slot) = free.map(|(slot, _)| *slot) else { return };
-            let Held { version, depends_on, items } =
-                stream.held.remove(&slot).expect("it was found");
-            let checked = Items::check(&items).expect("it was checked");
-            self.apply(now, coordinator, slot, version, depends_on, checked, effects);
-            if let Some(node) = self.layout.node_of(coordinator) {
+            let held = stream.held.remove(&slot).expect("it was found");
+            at = match self.try_to_apply(now, coordinator, slot, held, effects) {
+                Ok(()) => 0,
+                Err(held) => {
+                    let stream = self.streams.get_mut(&coordinator).expect("it was found");
+                    stream.held.insert(slot, held);
+                    slot + 1
+                }
+            };
+            if at == 0
+                && let Some(node) = self.layout.node_of(coordinator)
+            {
                 effects.send(node, &Message::Applied { coordinator, slot });
             }
         }

@@ -177,7 +177,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let items = Items::check(&applied.items).expect("it was checked");
             let of_shards = items.iter().filter(|item| shards.contains(shard_of(item.key)));
             for item in of_shards {
-                self.apply_item(now, coordinator, applied.version, &item, effects);
+                let whole = applied.wholes.get(item.key);
+                self.apply_item(now, coordinator, applied.version, &item, whole, effects);
             }
         }
     }

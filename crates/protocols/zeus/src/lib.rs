@@ -28,6 +28,7 @@
 //! | VAL | requester → arbiters | I have it |
 //! | NACK | driver → requester | another round was first |
 //! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
+//! | LACKS, WHOLE | follower ↔ coordinator or group | I lack what it changes; all of the value |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
 //! | FLOOR | node ↔ leader | forget what was deleted, up to here |
 //! | COPY_READ, COPY_KEY, COPY | joining ↔ active replica | what was there before it joined |
@@ -56,6 +57,7 @@
 //!   needed to bring the number of replicas back.
 //! - **Followers apply in the order of dependencies**, not of slots (`follower.rs`). All of them: the
 //!   largest alone is not enough.
+//! - **A large collection travels as what has changed** (`deltas.rs`); the paper's objects are small.
 //! - **Versions are hybrid timestamps**, above everything that their transaction has read or
 //!   overwritten. They are never used twice, so `WATCH` is exact.
 //! - **Groups change with the members** (`layout.rs`, `join.rs`), and what was deleted is forgotten
@@ -68,6 +70,7 @@
 extern crate alloc;
 
 mod commit;
+mod deltas;
 mod directory;
 mod engine;
 mod floor;
@@ -117,6 +120,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a default owner claims a key",
         "zeus: a driver begins from an earlier entry",
         "zeus: a driver is behind",
+        "zeus: a follower is told all of a value",
+        "zeus: a follower lacks what a transaction changes",
         "zeus: a follower asks whether a transaction is committed",
         "zeus: a former owner drops its copy",
         "zeus: a key is copied by name",
@@ -234,6 +239,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             Message::Applied { coordinator, slot } => {
                 self.on_replay_applied(from, coordinator, slot, effects);
+            }
+            Message::Lacks { coordinator, slot, key } => {
+                self.on_lacks(from, coordinator, slot, key, effects);
+            }
+            Message::Whole { coordinator, slot, key, content } => {
+                self.on_whole(now, coordinator, slot, key, content, effects);
             }
             Message::Committed { coordinator, upto } => {
                 self.on_committed(now, coordinator, upto, effects);

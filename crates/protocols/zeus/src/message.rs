@@ -3,7 +3,7 @@
 //! ```text
 //! kind u8 | fields in the order of their declaration
 //! content: flags u8 | [kind u8 | value bytes | [expire at u64]]
-//! item:    key bytes | round timestamp | content
+//! item:    key bytes | round timestamp | content, or flags u8 | base timestamp | the rest of content
 //! settled: round timestamp | owner u32
 //! entry:   key bytes | version timestamp | under way u8 | settled
 //!          | 0 u8 or 1 u8, round timestamp and requester | content
@@ -108,6 +108,27 @@ pub enum Message<'a> {
         coordinator: MemberNumber,
         /// The transaction's slot in its pipeline.
         slot: u64,
+    },
+    /// Follower → coordinator or, if it is gone, the members that have all of a key: I lack the version that
+    /// this transaction changes.
+    Lacks {
+        /// The coordinator.
+        coordinator: MemberNumber,
+        /// The transaction's slot in its pipeline.
+        slot: u64,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Its answer: all that the transaction has left in the key.
+    Whole {
+        /// The coordinator.
+        coordinator: MemberNumber,
+        /// The transaction's slot in its pipeline.
+        slot: u64,
+        /// The key.
+        key: &'a [u8],
+        /// A collection.
+        content: Content<'a>,
     },
     /// Coordinator → followers: every slot up to here is applied by all (R-VAL).
     Committed {
@@ -220,6 +241,8 @@ pub struct Item<'a> {
     pub round: Timestamp,
     /// What it holds from then on.
     pub content: Option<Content<'a>>,
+    /// The version that it overwrites, if the bytes of the content are a delta that changes it.
+    pub base: Option<Timestamp>,
 }
 
 /// One key that a donor has.
@@ -242,13 +265,22 @@ pub struct Entry<'a> {
 
 const VALUE: u8 = 1;
 const EXPIRY: u8 = 2;
+const DELTA: u8 = 4;
 
 /// Bytes of an item besides key and value, at most.
-pub(crate) const ITEM_BYTES: usize = 40;
+pub(crate) const ITEM_BYTES: usize = 52;
 
 fn write_content(writer: &mut Writer<'_>, content: Option<Content<'_>>) {
+    write_change(writer, content, None);
+}
+
+fn write_change(writer: &mut Writer<'_>, content: Option<Content<'_>>, base: Option<Timestamp>) {
     let Some(Content { bytes, kind, expire_at }) = content else { return writer.u8(0) };
-    writer.u8(VALUE | if expire_at.is_some() { EXPIRY } else { 0 });
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    writer.u8(VALUE | flag(expire_at.is_some(), EXPIRY) | flag(base.is_some(), DELTA));
+    if let Some(base) = base {
+        writer.timestamp(base);
+    }
     writer.u8(kind as u8);
     writer.bytes(bytes);
     if let Some(at) = expire_at {
@@ -258,6 +290,10 @@ fn write_content(writer: &mut Writer<'_>, content: Option<Content<'_>>) {
 
 fn read_content<'a>(reader: &mut Reader<'a>) -> Result<Option<Content<'a>>, Malformed> {
     let flags = reader.u8()?;
+    read_value(reader, flags)
+}
+
+fn read_value<'a>(reader: &mut Reader<'a>, flags: u8) -> Result<Option<Content<'a>>, Malformed> {
     if flags == 0 {
         return Ok(None);
     }
@@ -401,10 +437,10 @@ impl<'a> Items<'a> {
         let mut bytes = Vec::new();
         let mut writer = Writer(&mut bytes);
         writer.u32(u32::try_from(items.len()).expect("limits bound the keys of a transaction"));
-        for Item { key, round, content } in items {
+        for Item { key, round, content, base } in items {
             writer.bytes(key);
             writer.timestamp(round);
-            write_content(&mut writer, content);
+            write_change(&mut writer, content, base);
         }
         bytes
     }
@@ -435,8 +471,13 @@ impl<'a> Items<'a> {
 }
 
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
-    let key = read_key(reader)?;
-    Ok(Item { key, round: reader.timestamp()?, content: read_content(reader)? })
+    let (key, round, flags) = (read_key(reader)?, reader.timestamp()?, reader.u8()?);
+    let base = if flags & DELTA != 0 { Some(reader.timestamp()?) } else { None };
+    let content = read_value(reader, flags & !DELTA)?;
+    if base.is_some() && !content.is_some_and(|content| is_collection(content.kind)) {
+        return Err(Malformed("a delta of no collection"));
+    }
+    Ok(Item { key, round, content, base })
 }
 
 impl<'a> Entries<'a> {
@@ -508,6 +549,8 @@ const COPY_READ: u8 = 10;
 const COPY: u8 = 11;
 const COPY_KEY: u8 = 12;
 const FLOOR: u8 = 13;
+const LACKS: u8 = 14;
+const WHOLE: u8 = 15;
 
 impl<'a> Message<'a> {
     /// Appends the message.
@@ -563,6 +606,19 @@ impl<'a> Message<'a> {
                 writer.u8(APPLIED);
                 writer.u32(coordinator.0);
                 writer.u64(slot);
+            }
+            Self::Lacks { coordinator, slot, key } => {
+                writer.u8(LACKS);
+                writer.u32(coordinator.0);
+                writer.u64(slot);
+                writer.bytes(key);
+            }
+            Self::Whole { coordinator, slot, key, content } => {
+                writer.u8(WHOLE);
+                writer.u32(coordinator.0);
+                writer.u64(slot);
+                writer.bytes(key);
+                write_content(writer, Some(content));
             }
             Self::Committed { coordinator, upto } => {
                 writer.u8(COMMITTED);
@@ -643,6 +699,17 @@ impl<'a> Message<'a> {
             APPLIED => {
                 Self::Applied { coordinator: read_member(&mut reader)?, slot: reader.u64()? }
             }
+            LACKS => Self::Lacks {
+                coordinator: read_member(&mut reader)?,
+                slot: reader.u64()?,
+                key: read_key(&mut reader)?,
+            },
+            WHOLE => Self::Whole {
+                coordinator: read_member(&mut reader)?,
+                slot: reader.u64()?,
+                key: read_key(&mut reader)?,
+                content: read_content(&mut reader)?.ok_or(Malformed("no value"))?,
+            },
             COMMITTED => {
                 Self::Committed { coordinator: read_member(&mut reader)?, upto: reader.u64()? }
             }

@@ -17,7 +17,7 @@ use quorate_machine::{
 };
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
-use crate::follower::Replay;
+use crate::follower::{Replay, Stream};
 use crate::lanes::Stage;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::Meta;
@@ -78,6 +78,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn renew_streams(&mut self, now: Now) {
         let layout = self.layout.clone();
         let wait = self.wait(now);
+        self.streams.values_mut().for_each(Stream::ask_again);
         let applied = self.streams.values_mut().flat_map(|stream| stream.applied.values_mut());
         if !mutant!("zeus_wait_outlives_epoch") {
             applied.for_each(|applied| applied.wait = wait.clone());

@@ -16,6 +16,7 @@
 //! and version once at the end, would let two readers see two writes in different orders.) Where a
 //! copy is missing it becomes an owner as one that writes does.
 
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -26,6 +27,7 @@ use quorate_machine::{
 use quorate_types::{LaneId, Now, Tag, Timestamp, limits};
 
 use crate::commit::{Answer, Committing};
+use crate::deltas::Wholes;
 use crate::lanes::Client;
 use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
@@ -674,7 +676,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let version = self.issue(now);
         let mut read = Vec::new();
-        let mut written: Vec<(Key, Timestamp, Option<Value>)> = Vec::new();
+        let mut written: Vec<(Key, Timestamp, Option<Value>, Option<Timestamp>)> = Vec::new();
+        let mut wholes = Wholes::new();
         for key in &work.expired {
             effects.expired(key);
         }
@@ -684,12 +687,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 continue;
             }
             let round = self.claim(now, &key, effects);
-            let value = self.write(&key, one.finish(), version);
-            written.push((key, round, value));
+            let (value, base) = self.write(&key, one.finish(), version, &mut wholes);
+            written.push((key, round, value, base));
         }
-        let items = written.iter().map(|(key, round, value)| {
+        let items = written.iter().map(|(key, round, value, base)| {
             let content: Option<Content<'_>> = value.as_ref().map(Value::content);
-            Item { key, round: *round, content }
+            Item { key, round: *round, content, base: *base }
         });
         let items = Items::write(items);
         let items = Items::check(&items).expect("just written");
@@ -701,7 +704,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.answer(*client, done, effects);
         }
         let read = read.iter().map(|key| &**key).collect();
-        self.append(now, &Committing { version, read, items }, answer, effects);
+        self.append(now, Committing { version, read, items, wholes }, answer, effects);
         true
     }
 
@@ -751,11 +754,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         round
     }
 
-    /// Changes a record; gives the value as it travels.
-    fn write(&mut self, key: &[u8], change: Change<'_>, version: Timestamp) -> Option<Value> {
+    /// Changes a record; gives the value as it travels, and its base if that is a delta.
+    fn write(
+        &mut self,
+        key: &[u8],
+        change: Change<'_>,
+        version: Timestamp,
+        wholes: &mut Wholes,
+    ) -> (Option<Value>, Option<Timestamp>) {
         let length = if let Change::Set { bytes, .. } = &change { bytes.len() } else { 0 };
         let absent = self.absent(key);
         let mut record = self.table.lock_key(key, length);
+        let is_large = record.large().is_some();
+        let mut delta = None;
         match change {
             Change::Keep => {}
             Change::Set { bytes, kind, expire_at } => {
@@ -765,8 +776,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let large = record.large_mut().expect("a command saw that the value is large");
                 large.apply(&bytes, &mut Vec::new()).expect("it made a delta of what it saw");
                 record.set_expiry(expire_at);
+                delta = Some(bytes);
             }
-            Change::Expire(expire_at) => record.set_expiry(expire_at),
+            Change::Expire(expire_at) => {
+                record.set_expiry(expire_at);
+                delta = is_large.then_some(Cow::Borrowed(&[]));
+            }
             Change::Delete => record.clear(),
         }
         let meta = record.meta().or(absent);
@@ -776,6 +791,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         assert!(meta.version < version, "a transaction is above all that it overwrites");
         record.set_meta(Meta { version, data: DataState::Write, ..meta });
-        record.whole(&mut Vec::new()).map(Value::of)
+        let Some((bytes, whole)) = delta.zip(record.large()) else {
+            return (record.whole(&mut Vec::new()).map(Value::of), None);
+        };
+        wholes.insert(key.into(), whole.clone());
+        let delta = record.content().map(|content| Value::of(Content { bytes: &bytes, ..content }));
+        (delta, Some(meta.version))
     }
 }

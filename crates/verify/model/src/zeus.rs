@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use quorate_harness::{Outbox, Process, Subject};
 use quorate_machine::{MapTable, Outcome};
-use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Timestamp};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Request, Zeus};
 
 use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
+use crate::lists;
 use crate::scope::{Scope, active, contents};
 use crate::txn::{Step, Txn};
 use crate::world::World;
@@ -26,19 +27,21 @@ pub(crate) struct Owners {
     /// Every key of the scope.
     pub(crate) keys: Vec<&'static str>,
     pub(crate) calls: Vec<Txn>,
+    /// The nodes that keep every collection large.
+    pub(crate) large: NodeSet,
 }
 
 /// What each version left in each key that its transaction wrote.
 #[derive(Clone, Hash, Debug, Default)]
-pub(crate) struct Ledger(BTreeMap<(Timestamp, Vec<u8>), Option<Vec<u8>>>);
+pub(crate) struct Ledger(BTreeMap<(Timestamp, Vec<u8>), Option<String>>);
 
 /// A record: its words and its value as text.
 fn record(machine: &Machine, key: &str) -> (Meta, String) {
     let mut entries = machine.table().entries();
     let found = entries.find(|(name, ..)| *name == key.as_bytes());
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    found.map_or_else(Default::default, |(_, meta, _, content)| {
-        (meta, content.map(|content| text(content.bytes)).unwrap_or_default())
+    found.map_or_else(Default::default, |(key, meta, _, content)| {
+        let text = |content| lists::held(machine.table(), key, content);
+        (meta, content.map(text).unwrap_or_default())
     })
 }
 
@@ -108,7 +111,8 @@ impl Subject for Owners {
         config.replicas = self.replicas;
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
-        Zeus::new(config, MapTable::default())
+        let packed_bytes_max = if self.large.contains(node) { 0 } else { usize::MAX };
+        Zeus::new(config, MapTable::new(packed_bytes_max))
     }
 
     fn begin_life(
@@ -173,7 +177,16 @@ impl Engine for Owners {
     fn note_sent(&self, ledger: &mut Ledger, _from: NodeId, bytes: &[u8]) -> Result<(), String> {
         let Message::Update(update) = Self::decode(bytes) else { return Ok(()) };
         for item in update.items.iter() {
-            let content = item.content.map(|content| content.bytes.to_vec());
+            let content = match (item.content, item.base) {
+                (Some(delta), Some(base)) => {
+                    let Some(base) = ledger.0.get(&(base, item.key.to_vec())) else {
+                        return Err(format!("{base:?} was changed, and nobody was told of it"));
+                    };
+                    let base = base.clone().unwrap_or_default();
+                    Some(base + &lists::appended(delta.bytes))
+                }
+                (content, _) => content.map(|content| lists::text(content, None)),
+            };
             let name = (update.version, item.key.to_vec());
             let known = ledger.0.entry(name).or_insert_with(|| content.clone());
             if *known != content {
@@ -210,7 +223,8 @@ impl Engine for Owners {
         for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
             for (key, meta, _, content) in machine.table().entries() {
                 let Some(told) = ledger.0.get(&(meta.version, key.to_vec())) else { continue };
-                if *told != content.map(|content| content.bytes.to_vec()) {
+                let text = |content| lists::held(machine.table(), key, content);
+                if *told != content.map(text) {
                     return Err(format!("{node} holds another content of {:?}", meta.version));
                 }
             }

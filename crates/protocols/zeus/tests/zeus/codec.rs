@@ -63,9 +63,11 @@ fn ownership_messages_are_pinned() {
 #[test]
 fn commit_messages_are_pinned() {
     let slots = Slots::write(&[1, 2]);
+    let list = Content { kind: ValueKind::List, ..value(None) };
     let items = [
-        Item { key: b"k", round: AT, content: Some(value(None)) },
-        Item { key: b"l", round: AT, content: None },
+        Item { key: b"k", round: AT, content: Some(value(None)), base: None },
+        Item { key: b"l", round: AT, content: None, base: None },
+        Item { key: b"m", round: AT, content: Some(list), base: Some(AT) },
     ];
     let items = Items::write(items.into_iter());
     let update = Update {
@@ -80,11 +82,16 @@ fn commit_messages_are_pinned() {
     let depends = b"\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
     let first = [KEY, AT_BYTES, b"\x01\0\x01\0\0\0v"].concat();
     let second = [b"\x01\0\0\0l", AT_BYTES, b"\0"].concat();
-    let fields = [&head[..], AT_BYTES, depends, b"\x02\0\0\0", &first, &second];
+    let delta = [b"\x01\0\0\0m", AT_BYTES, b"\x05", AT_BYTES, b"\x03\x01\0\0\0v"].concat();
+    let fields = [&head[..], AT_BYTES, depends, b"\x03\0\0\0", &first, &second, &delta];
     check(Message::Update(update), &golden(6, &fields));
     let (coordinator, slot) = (MemberNumber(2), 4);
     let named = b"\x02\0\0\0\x04\0\0\0\0\0\0\0";
     check(Message::Applied { coordinator, slot }, &golden(7, &[named]));
+    let key = b"k";
+    check(Message::Lacks { coordinator, slot, key }, &golden(14, &[named, KEY]));
+    let whole = Message::Whole { coordinator, slot, key, content: list };
+    check(whole, &golden(15, &[named, KEY, b"\x01\x03\x01\0\0\0v"]));
     check(Message::Committed { coordinator, upto: 4 }, &golden(8, &[named]));
     let clock = b"\x09\0\0\0\0\0\0\0";
     let recovered = Message::Recovered { clock: 9, promised: 9, asks: true };
@@ -119,7 +126,7 @@ fn copies_are_pinned() {
 #[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x0e"), "unknown kind of message");
+    assert_eq!(refused(b"\x10"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");
@@ -139,7 +146,15 @@ fn lies_are_refused() {
     assert!(Items::check(&item(1, 0)).is_ok());
     assert!(Items::check(&item(1, 0xff)).is_err(), "an unknown kind of value");
     assert!(Items::check(&item(2, 0)).is_err(), "an expiry of no value");
-    assert!(Items::check(&item(5, 0)).is_err(), "unknown flags");
+    assert!(Items::check(&item(9, 0)).is_err(), "unknown flags");
+    let delta = |flags: u8, kind: u8| {
+        [b"\x01\0\0\0", KEY, AT_BYTES, &[flags], AT_BYTES, &[kind], b"\x01\0\0\0v"].concat()
+    };
+    assert!(Items::check(&delta(5, ValueKind::List as u8)).is_ok());
+    assert!(Items::check(&delta(5, ValueKind::String as u8)).is_err(), "a delta of a string");
+    assert!(Items::check(&delta(4, ValueKind::List as u8)).is_err(), "a delta of no value");
+    let nothing = golden(15, &[&[0; 12], KEY, b"\0"]);
+    assert_eq!(refused(&nothing), "no value");
     let head = |slot: u8, committed: u8| {
         let number = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0];
         [&b"\x06\x02\0\0\0"[..], &number(slot), &number(committed), AT_BYTES].concat()

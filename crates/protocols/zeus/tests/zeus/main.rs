@@ -4,6 +4,7 @@
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
 mod codec;
+mod deltas;
 mod lanes;
 mod moves;
 mod pitfalls;

@@ -56,6 +56,8 @@ struct Plan {
     /// Of 1000 steps, how many pin a key to a node, or end that. With any, transactions run where they are
     /// placed.
     pins: u64,
+    /// Whether values are lists, which each node keeps large from another length on.
+    lists: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -78,6 +80,7 @@ const PLAN: Plan = Plan {
     deletes: 0,
     watches: 0,
     pins: 0,
+    lists: false,
 };
 
 /// A transaction that a client sent.
@@ -118,8 +121,16 @@ impl Run {
         let op_timeout = plan.patient.then(|| Duration::from_secs(60));
         let (replicas, lanes) = (Some(plan.replicas), Some(plan.lanes));
         let collect_every = Some(Duration::from_millis(plan.collect_ms));
-        let replicas =
-            Replicas { replicas, lanes, op_timeout, collect_every, ..Replicas::default() };
+        let packed_bytes_max: Option<fn(u16) -> usize> =
+            if plan.lists { Some(|node| [0, 20, 60][usize::from(node % 3)]) } else { None };
+        let replicas = Replicas {
+            replicas,
+            lanes,
+            packed_bytes_max,
+            op_timeout,
+            collect_every,
+            ..Replicas::default()
+        };
         let cluster = Cluster::with_spares(replicas, plan.nodes, plan.spares, ahead, seeds);
         Self {
             plan,
@@ -155,7 +166,10 @@ impl Run {
             match self.rng.below(9 + self.plan.deletes) {
                 _ if reads_only => Step::Read(key),
                 0..=2 => Step::Read(key),
+                3..=5 if self.plan.lists => Step::Push(key, format!(",{name}")),
                 3..=5 => Step::Append(key, format!(",{name}")),
+                6 if self.plan.lists => Step::Put(key, format!(",{name}")),
+                7 if self.plan.lists => Step::Push(key, format!(",{name}")),
                 6..=7 => Step::Write(key, format!(",{name}")),
                 _ => Step::Del(key),
             }
@@ -559,8 +573,10 @@ impl Run {
             for step in &asked.txn.0 {
                 let bytes = Bytes::from(step.key().as_bytes());
                 let mut held = None;
-                if matches!(step, Step::Read(_) | Step::Watch(_) | Step::Append(..))
-                    && let Some(reply) = &mut reply
+                if matches!(
+                    step,
+                    Step::Read(_) | Step::Watch(_) | Step::Append(..) | Step::Push(..)
+                ) && let Some(reply) = &mut reply
                 {
                     let seen = reply.next().expect("one answer per read");
                     held.clone_from(&seen.value);
@@ -569,15 +585,17 @@ impl Run {
                     ops.push(TxnOp::Read { key: bytes.clone(), value, version });
                 }
                 let written = match step {
-                    Step::Append(_, tail) if is_done => Some(Some(held.unwrap_or_default() + tail)),
+                    Step::Append(_, tail) | Step::Push(_, tail) if is_done => {
+                        Some(Some(held.unwrap_or_default() + tail))
+                    }
                     // What an appended value was is known from whom it was sent to.
-                    Step::Append(key, _) => {
+                    Step::Append(key, _) | Step::Push(key, _) => {
                         let version = versions.get(tag);
                         let written = version.map(|version| &self.cluster.subject.written[version]);
                         let keys = written.into_iter().flat_map(|written| &written.keys);
                         keys.filter(|(name, _)| name == key).map(|(_, value)| value.clone()).next()
                     }
-                    Step::Write(_, value) => Some(Some(value.clone())),
+                    Step::Write(_, value) | Step::Put(_, value) => Some(Some(value.clone())),
                     Step::Del(_) => Some(None),
                     _ => None,
                 };
@@ -777,5 +795,31 @@ fn transactions_run_where_they_are_placed() {
     add(sweep(60, Plan { nodes: 4, replicas: 2, spares: 2, keys: 6, moves: 20, ..plan }));
     for name in ["a transaction is sent to another node", "zeus: a key bounces"] {
         assert!(probes.get(name).is_some_and(|count| *count > 100), "never: {name}: {probes:?}");
+    }
+}
+
+#[test]
+fn lists_that_are_changed_in_place_are_the_same_everywhere() {
+    let plan = Plan { lists: true, ..PLAN };
+    let mut probes = BTreeMap::new();
+    let mut add = |more: BTreeMap<&'static str, u64>| {
+        more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
+    };
+    add(sweep(100, plan));
+    add(sweep(60, Plan { nodes: 5, keys: 4, trouble: 60, ..plan }));
+    add(sweep(60, Plan { lanes: 2, nodes: 4, replicas: 2, trouble: 30, ..plan }));
+    let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 600, ..plan };
+    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(60, Plan { nodes: 5, lanes: 2, ..moves }));
+    add(sweep(60, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, ..moves }));
+    let often =
+        Plan { sent: 40, locality: 100, trouble: 80, lost: 300, steps: 500, keys: 2, ..plan };
+    add(sweep(200, Plan { replicas: 2, ..often }));
+    add(sweep(60, Plan { nodes: 5, lanes: 2, replicas: 2, keys: 5, ..often }));
+    for name in [
+        "zeus: a follower lacks what a transaction changes",
+        "zeus: a follower is told all of a value",
+    ] {
+        assert!(probes.get(name).is_some_and(|count| *count > 10), "seldom: {name}: {probes:?}");
     }
 }

@@ -3,22 +3,22 @@
 //! Beside the cluster stands a ledger: what every transaction wrote at which version. A version names
 //! one content of a key, wherever it is found.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use quorate_harness::{Clock, Outbox, Process, Step, Subject};
-use quorate_machine::Outcome;
-use quorate_storage::{SharedTable, Store};
+use quorate_machine::{Content, Outcome};
+use quorate_storage::{Keeps, SharedTable, Store, ValueInfo};
 use quorate_types::{
     Duration, Epoch, Incarnation, LaneId, MemberNumber, NodeId, Now, Role, Timestamp, hash_key,
     lane_of_key,
 };
 use quorate_wire::Writer;
-use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Zeus};
+use quorate_zeus::{Config, DataState, Item, Message, Meta, OwnerState, Zeus};
 
-use crate::txn::{Txn, txn};
+use crate::txn::{Txn, appended, txn, value_text};
 
 pub(crate) type Node = Zeus<SharedTable<Meta>, Txn>;
 
@@ -44,11 +44,15 @@ pub(crate) struct Replicas {
     pub(crate) lanes: Option<u16>,
     /// The records of each node.
     pub(crate) stores: RefCell<BTreeMap<u16, Arc<Store<Meta>>>>,
+    /// From how many bytes on a node keeps collections large; never if nothing is said.
+    pub(crate) packed_bytes_max: Option<fn(u16) -> usize>,
     /// How long a transaction may wait; 2 s if nothing is said.
     pub(crate) op_timeout: Option<Duration>,
     /// How old a deleted key gets; 10 s if nothing is said.
     pub(crate) collect_every: Option<Duration>,
     pub(crate) written: BTreeMap<Timestamp, Written>,
+    /// Whether it is not quite known what a transaction wrote.
+    pub(crate) has_guessed: Cell<bool>,
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -68,7 +72,9 @@ impl Subject for Replicas {
         config.lanes = self.lanes();
         let mut stores = self.stores.borrow_mut();
         if lane == LaneId(0) {
-            stores.insert(node.0, Store::new(config.lanes));
+            let packed_bytes_max = self.packed_bytes_max.map(|of| of(node.0));
+            let keeps = Keeps { packed_bytes_max, ..Keeps::default() };
+            stores.insert(node.0, Store::keeping(config.lanes, keeps));
         }
         let table = stores[&node.0].shared_table(lane.0);
         config.message_loss_timeout = MLT;
@@ -98,6 +104,8 @@ impl Subject for Replicas {
             Message::Val { .. } => "val",
             Message::Nack { .. } => "nack",
             Message::Update(_) => "r-inv",
+            Message::Lacks { .. } => "lacks",
+            Message::Whole { .. } => "whole",
             Message::Applied { .. } => "r-ack",
             Message::Committed { .. } => "r-val",
             Message::Recovered { .. } => "recovered",
@@ -123,16 +131,73 @@ impl Subject for Replicas {
 
     fn note(&mut self, step: &Step<'_, Self>) {
         for packet in step.packets {
+            if let Message::Whole { coordinator, slot, key, content } = packet.message() {
+                let by = (coordinator, slot);
+                let written = self.written.values().find(|written| written.by == by);
+                let keys = &written.expect("it was sent before").keys;
+                let value = Some(value_text(content, None));
+                let is_told = keys.contains(&(text(key), value)) || self.has_guessed.get();
+                assert!(is_told, "{content:?} is not what {by:?} left");
+            }
             let Message::Update(update) = packet.message() else { continue };
             let by = (update.coordinator, update.slot);
             let items = update.items.iter();
-            let keys =
-                items.map(|item| (text(item.key), item.content.map(|content| text(content.bytes))));
+            let keys = items.map(|item| {
+                let value = self.value_of(step.node, update.version, &item);
+                (text(item.key), value)
+            });
             let written = Written { by, keys: keys.collect() };
             let known = self.written.entry(update.version).or_insert_with(|| written.clone());
-            assert_eq!(*known, written, "a version is one transaction's");
+            let is_same = *known == written || known.by == by && self.has_guessed.get();
+            assert!(is_same, "a version is one transaction's: {known:?} and {written:?}");
+            *known = written;
         }
     }
+}
+
+impl Replicas {
+    /// What a transaction leaves in a key, as a node tells others.
+    fn value_of(&self, node: u16, version: Timestamp, item: &Item<'_>) -> Option<String> {
+        let content = item.content?;
+        let Some(base) = item.base else { return Some(value_text(content, None)) };
+        let key = text(item.key);
+        let of = |version: Timestamp| {
+            let keys = &self.written.get(&version)?.keys;
+            Some(keys.iter().find(|(name, _)| *name == key)?.1.clone())
+        };
+        match (of(base), of(version)) {
+            (Some(base), _) => {
+                let base = base.expect("what is changed in place is there");
+                Some(base + &appended(content.bytes))
+            }
+            (None, Some(known)) => known,
+            // Its base was written when nobody followed, and later changes may have been made in this step.
+            (None, None) => {
+                let (_, value) = read(&self.stores.borrow()[&node], &key).expect("it is there");
+                let (value, tail) = (value.unwrap_or_default(), appended(content.bytes));
+                let mut ends = value.match_indices(&tail).map(|(at, found)| at + found.len());
+                let is_whole =
+                    |end: &usize| value[*end..].is_empty() || value[*end..].starts_with(',');
+                // They may have replaced it.
+                self.has_guessed.set(true);
+                Some(ends.find(is_whole).map_or(tail, |end| value[..end].to_owned()))
+            }
+        }
+    }
+}
+
+/// A record: its words and its value.
+fn read(store: &Store<Meta>, key: &str) -> Option<(Meta, Option<String>)> {
+    let mut bytes = Vec::new();
+    let hash = hash_key(key.as_bytes());
+    let (snapshot, large) = store.read_large(key.as_bytes(), hash, &store.pin())?;
+    if large.is_none() {
+        store.read(key.as_bytes(), hash, &store.pin(), &mut bytes)?;
+    }
+    let value = snapshot.value.map(|ValueInfo { kind, expire_at, .. }| {
+        value_text(Content { bytes: &bytes, kind, expire_at }, large.as_ref())
+    });
+    Some((snapshot.meta, value))
 }
 
 /// A cluster of replicas.
@@ -156,6 +221,15 @@ impl Cluster {
     /// Nodes 1 to `count`, all active in epoch 1.
     pub(crate) fn new(count: u16) -> Self {
         Self::of(Replicas::default(), count, |_| 0, u64::from)
+    }
+
+    /// Nodes that keep collections large from so many bytes on, and two replicas of each key if there are
+    /// four.
+    pub(crate) fn large(count: u16, packed_bytes_max: fn(u16) -> usize) -> Self {
+        let (replicas, packed_bytes_max) =
+            (Some(if count == 4 { 2 } else { 3 }), Some(packed_bytes_max));
+        let replicas = Replicas { replicas, packed_bytes_max, ..Replicas::default() };
+        Self::of(replicas, count, |_| 0, u64::from)
     }
 
     pub(crate) fn of(
@@ -216,10 +290,7 @@ impl Cluster {
     /// A record of a node: its words and its value.
     pub(crate) fn record(&self, node: u16, key: &str) -> Option<(Meta, Option<String>)> {
         let stores = self.subject.stores.borrow();
-        let mut bytes = Vec::new();
-        let (store, hash) = (&stores[&node], hash_key(key.as_bytes()));
-        let snapshot = store.read(key.as_bytes(), hash, &store.pin(), &mut bytes)?;
-        Some((snapshot.meta, snapshot.value.map(|_| text(&bytes))))
+        read(&stores[&node], key)
     }
 
     /// The machine of a key's lane.

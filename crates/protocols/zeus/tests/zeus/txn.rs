@@ -1,9 +1,10 @@
-//! A small language of transactions: `read=a write=b:5 append=c:x del=d`.
+//! A small language of transactions: `read=a write=b:5 append=c:x put=l:x push=l:y del=d`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use quorate_machine::{Change, Command, ValueKind, Verdict, Workspace};
+use quorate_collections::{Delta, packed};
+use quorate_machine::{Change, Collection, Command, Content, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 
 /// What a transaction does, in order.
@@ -15,6 +16,12 @@ pub(crate) enum Step {
     Write(String, String),
     /// Reads the value and writes it with a tail: a read-modify-write.
     Append(String, String),
+    /// Writes a list of one item.
+    Put(String, String),
+    /// Writes a list of so many items of twelve bytes.
+    Fill(String, usize),
+    /// As `Append`, of a list and an item.
+    Push(String, String),
     Del(String),
     /// Reads the key that the value of this one names, which the transaction does not.
     Follow(String),
@@ -32,6 +39,9 @@ impl Step {
         | Self::Watch(key)
         | Self::Write(key, _)
         | Self::Append(key, _)
+        | Self::Put(key, _)
+        | Self::Fill(key, _)
+        | Self::Push(key, _)
         | Self::Del(key)
         | Self::Follow(key)
         | Self::Expire(key, _)) = self;
@@ -72,6 +82,9 @@ pub(crate) fn txn(text: &str) -> Txn {
         ("watch", key) => Step::Watch(key.to_owned()),
         ("write", rest) => Step::Write(pair(rest).0, pair(rest).1),
         ("append", rest) => Step::Append(pair(rest).0, pair(rest).1),
+        ("put", rest) => Step::Put(pair(rest).0, pair(rest).1),
+        ("fill", rest) => Step::Fill(pair(rest).0, pair(rest).1.parse().expect("a number")),
+        ("push", rest) => Step::Push(pair(rest).0, pair(rest).1),
         ("del", key) => Step::Del(key.to_owned()),
         ("follow", key) => Step::Follow(key.to_owned()),
         ("expire", rest) => Step::Expire(pair(rest).0, pair(rest).1.parse().expect("a time")),
@@ -89,6 +102,9 @@ impl fmt::Display for Txn {
                 Step::Watch(key) => write!(f, "watch={key}")?,
                 Step::Write(key, value) => write!(f, "write={key}:{value}")?,
                 Step::Append(key, tail) => write!(f, "append={key}:{tail}")?,
+                Step::Put(key, item) => write!(f, "put={key}:{item}")?,
+                Step::Fill(key, count) => write!(f, "fill={key}:{count}")?,
+                Step::Push(key, item) => write!(f, "push={key}:{item}")?,
                 Step::Del(key) => write!(f, "del={key}")?,
                 Step::Follow(key) => write!(f, "follow={key}")?,
                 Step::Expire(key, at) => write!(f, "expire={key}:{at}")?,
@@ -100,8 +116,7 @@ impl fmt::Display for Txn {
 
 fn look(workspace: &mut impl Workspace, key: &str) -> Seen {
     let current = workspace.read(key.as_bytes());
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests store text");
-    let value = current.content.map(|content| text(content.bytes));
+    let value = current.content.map(|content| value_text(content, current.large));
     Seen { key: key.to_owned(), version: current.timestamp, value }
 }
 
@@ -109,6 +124,61 @@ fn set(workspace: &mut impl Workspace, key: &str, value: String) {
     let bytes = Cow::Owned(value.into_bytes());
     let change = Change::Set { bytes, kind: ValueKind::String, expire_at: None };
     workspace.write(key.as_bytes(), change);
+}
+
+fn put(workspace: &mut impl Workspace, key: &str, list: Vec<u8>) {
+    let change = Change::Set { bytes: list.into(), kind: ValueKind::List, expire_at: None };
+    workspace.write(key.as_bytes(), change);
+}
+
+/// Appends to a list, which changes a large one in place.
+fn push(workspace: &mut impl Workspace, key: &str, item: &str) {
+    let current = workspace.read(key.as_bytes());
+    let Some(content) = current.content else { return put(workspace, key, list_of(item)) };
+    let mut delta = Delta::new();
+    if let Some(large) = current.large {
+        delta.insert(large.len(), [item.as_bytes()].into_iter());
+        let bytes = delta.into_bytes().into();
+        return workspace.write(key.as_bytes(), Change::Delta { bytes, expire_at: None });
+    }
+    let mut list = Collection::unpack(ValueKind::List, content.bytes).expect("a list");
+    delta.insert(list.len(), [item.as_bytes()].into_iter());
+    list.apply(&delta.into_bytes(), &mut Vec::new()).expect("a delta of this list");
+    let mut whole = Vec::new();
+    list.pack(&mut whole);
+    put(workspace, key, whole);
+}
+
+/// The packed list of one item.
+pub(crate) fn list_of(item: &str) -> Vec<u8> {
+    let mut list = packed::Builder::new(0, item.len());
+    list.item(item.as_bytes());
+    list.finish(1)
+}
+
+/// A value as text: that of a list is the text of its items.
+pub(crate) fn value_text(content: Content<'_>, large: Option<&Collection>) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests store text");
+    let items = |list: &Collection| list.list().expect("a list").items_from(0).map(text).collect();
+    match (content.kind, large) {
+        (ValueKind::List, Some(large)) => items(large),
+        (ValueKind::List, None) => {
+            items(&Collection::unpack(ValueKind::List, content.bytes).expect("a list"))
+        }
+        _ => text(content.bytes),
+    }
+}
+
+/// What a delta appends to a list, as text.
+pub(crate) fn appended(delta: &[u8]) -> String {
+    let length = delta.get(1..5).map_or(0, |at| u32::from_le_bytes(at.try_into().expect("four")));
+    let mut fill = packed::Builder::new(0, 0);
+    (0..length).for_each(|_| fill.item(b"?"));
+    let fill = fill.finish(length as usize);
+    let mut list = Collection::unpack(ValueKind::List, &fill).expect("a list");
+    list.apply(delta, &mut Vec::new()).expect("a delta of such a list");
+    let items = list.list().expect("a list").items_from(length as usize);
+    items.map(|item| String::from_utf8(item.to_vec()).expect("tests store text")).collect()
 }
 
 impl Command for Txn {
@@ -130,6 +200,16 @@ impl Command for Txn {
                     let whole = seen.value.clone().unwrap_or_default() + tail;
                     set(workspace, key, whole);
                     reply.push(seen);
+                }
+                Step::Put(key, item) => put(workspace, key, list_of(item)),
+                Step::Fill(key, count) => {
+                    let mut list = packed::Builder::new(0, 13 * count);
+                    (0..*count).for_each(|n| list.item(format!(",{n:011}").as_bytes()));
+                    put(workspace, key, list.finish(*count));
+                }
+                Step::Push(key, item) => {
+                    reply.push(look(workspace, key));
+                    push(workspace, key, item);
                 }
                 Step::Del(key) => workspace.write(key.as_bytes(), Change::Delete),
                 Step::Follow(key) => {

@@ -7,7 +7,7 @@ use quorate_types::{NodeId, NodeSet};
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::scope::{Change, Made, Scope};
-use crate::txn::Step::{self, Append, Read, Write};
+use crate::txn::Step::{self, Append, Push, Put, Read, Write};
 use crate::txn::Txn;
 use crate::zeus::Owners;
 
@@ -22,13 +22,14 @@ fn cluster(
     let steps = txns.iter().flat_map(|(_, steps)| steps.iter());
     let mut keys: Vec<&'static str> = steps
         .map(|step| match step {
-            Read(key) | Write(key, _) | Append(key, _) => *key,
+            Read(key) | Write(key, _) | Append(key, _) | Put(key, _) | Push(key, _) => *key,
             other => unreachable!("no scope has {other:?}"),
         })
         .collect();
     keys.sort_unstable();
     keys.dedup();
-    let mut scope = Scope::new(name, Owners { replicas, keys, calls }, nodes);
+    let mut scope =
+        Scope::new(name, Owners { replicas, keys, calls, large: NodeSet::EMPTY }, nodes);
     let made = |(node, _): &(u16, &[Step])| Made { node: NodeId(*node), after: None };
     scope.calls = txns.iter().map(made).collect();
     scope
@@ -154,6 +155,55 @@ fn default_owner(name: &'static str) -> Scope<Owners> {
     scope
 }
 
+/// A list that three nodes hold, and these changes of it. Two nodes keep it large.
+fn large(name: &'static str, txns: &[(u16, &[Step])]) -> Scope<Owners> {
+    let first: &[(u16, &[Step])] = &[(1, &[Put("y", "a")])];
+    let mut scope = cluster(name, 3, 3, &[first, txns].concat());
+    scope.engine.large = [NodeId(1), NodeId(3)].into_iter().collect();
+    scope.first_calls = 1;
+    scope.rests = true;
+    scope
+}
+
+/// Two changes, and the list moves between them.
+fn deltas(name: &'static str) -> Scope<Owners> {
+    large(name, &[(1, &[Push("y", "b")]), (2, &[Push("y", "c")])])
+}
+
+/// Two changes of one pipeline, whose coordinator may crash.
+fn deltas_crash(name: &'static str) -> Scope<Owners> {
+    let mut scope = large(name, &[(1, &[Push("y", "b")]), (1, &[Push("y", "c")])]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
+/// A replica crashes and comes back without the list, while a change is made.
+fn deltas_rejoin(name: &'static str) -> Scope<Owners> {
+    let mut scope = large(name, &[(1, &[Push("y", "b")])]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(3)), Change::Promote(NodeId(3))];
+    scope
+}
+
+/// The same, and the coordinator may crash before it is back: what is replayed to it changes what it
+/// lacks.
+fn deltas_replay(name: &'static str) -> Scope<Owners> {
+    let mut scope = large(name, &[(1, &[Push("y", "b")])]);
+    scope.budget.crashes = 2;
+    scope.may_crash = [NodeId(1), NodeId(3)].into_iter().collect();
+    scope.changes = vec![
+        Change::WithoutCrashed,
+        Change::Rejoin(NodeId(3)),
+        Change::WithoutCrashed,
+        Change::Promote(NodeId(3)),
+    ];
+    scope
+}
+
 /// Zeus's part of the list.
 pub(super) fn entries() -> Vec<Entry> {
     vec![
@@ -264,6 +314,37 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(116_655),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
+        },
+        Entry {
+            name: "zeus-deltas",
+            size: Size::Gate,
+            states: Some(122_487),
+            reaches: &["zeus: ownership acquired"],
+            run: |name, limits| explore(&deltas(name), limits),
+        },
+        Entry {
+            name: "zeus-deltas-crash",
+            size: Size::Small,
+            states: Some(2_609),
+            reaches: &["zeus: a transaction is replayed"],
+            run: |name, limits| explore(&deltas_crash(name), limits),
+        },
+        Entry {
+            name: "zeus-deltas-rejoin",
+            size: Size::Small,
+            states: Some(33_481),
+            reaches: &["zeus: a follower lacks what a transaction changes"],
+            run: |name, limits| explore(&deltas_rejoin(name), limits),
+        },
+        Entry {
+            name: "zeus-deltas-replay",
+            size: Size::Small,
+            states: Some(38_600),
+            reaches: &[
+                "zeus: a follower is told all of a value",
+                "zeus: a transaction is replayed",
+            ],
+            run: |name, limits| explore(&deltas_replay(name), limits),
         },
     ]
 }
