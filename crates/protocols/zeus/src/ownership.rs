@@ -16,6 +16,7 @@ use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMill
 use crate::message::{Message, Requester, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::state::{Key, Zeus};
+use crate::transactions::Need;
 
 /// The shortest time after which a request is made again that lost to another one.
 const AGAIN_MIN: Duration = Duration::from_micros(200);
@@ -87,6 +88,23 @@ pub(crate) struct Agreement<'a> {
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    /// Asks for a key that a transaction needs: another lane of this node, or another node.
+    pub(crate) fn obtain(
+        &mut self,
+        now: Now,
+        key: &Key,
+        stamp: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.is_own(key) {
+            self.ask(key, Need::Owner, stamp, effects);
+        } else if self.lanes.is_lent(key) {
+            self.recall(key, stamp, effects);
+        } else if !self.is_owner(key) {
+            self.acquire(now, key, stamp, effects);
+        }
+    }
+
     /// Asks for a key that this node does not own, unless it has asked already.
     pub(crate) fn acquire(
         &mut self,

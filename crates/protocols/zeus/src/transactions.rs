@@ -63,6 +63,9 @@ struct Op<X> {
     stamp: Timestamp,
 }
 
+/// Keys from which on a transaction is not looked at as a whole each time that one of them changes.
+const KEYS_MANY: usize = 64;
+
 /// The transactions that have not run.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Transactions<X> {
@@ -274,7 +277,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // Transactions that wait here come before the next owner.
             let ids = self.transactions.waiting.get(&key).cloned().unwrap_or_default();
             for id in ids {
-                self.try_to_run(now, id, effects);
+                if !self.lacks_others(now, id, &key, effects) {
+                    self.try_to_run(now, id, effects);
+                }
             }
             if self.is_own(&key) {
                 self.serve_next(now, &key, effects);
@@ -283,6 +288,30 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.check_borrowed(&key, effects);
             }
         }
+    }
+
+    /// Whether a transaction that needs many keys, of which one has changed, lacks another. To look at all
+    /// of them each time that one comes would take as many looks as there are pairs.
+    fn lacks_others(
+        &mut self,
+        now: Now,
+        id: u64,
+        changed: &Key,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let Some(op) = self.transactions.ops.get_mut(&id) else { return false };
+        if op.need != Need::Owner || op.keys.len() < KEYS_MANY {
+            return false;
+        }
+        let stamp = op.stamp;
+        let keys = core::mem::take(&mut op.keys);
+        // They are asked for in their order, so those that come late are near the end.
+        let lacks = keys.iter().rev().any(|key| key != changed && !self.may_own(key, stamp));
+        self.transactions.ops.get_mut(&id).expect("it waits").keys = keys;
+        if lacks && !self.may_own(changed, stamp) {
+            self.obtain(now, changed, stamp, effects);
+        }
+        lacks
     }
 
     /// Runs a transaction if it may use all its keys; asks for those that are missing otherwise.
@@ -324,13 +353,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     let missing: Vec<&Key> =
                         keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
                     for key in &missing {
-                        if !self.is_own(key) {
-                            self.ask(key, Need::Owner, stamp, effects);
-                        } else if self.lanes.is_lent(key) {
-                            self.recall(key, stamp, effects);
-                        } else if !self.is_owner(key) {
-                            self.acquire(now, key, stamp, effects);
-                        }
+                        self.obtain(now, key, stamp, effects);
                     }
                     // A driver on this node may have been rejected, or settled all, at once.
                     if missing.into_iter().any(|key| !self.may_own(key, stamp)) {

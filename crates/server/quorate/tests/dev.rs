@@ -171,6 +171,73 @@ fn what_an_engine_counts_is_told_with_its_keyspace() {
 }
 
 #[test]
+fn clients_wait_at_nodes_without_a_copy_of_their_keys() {
+    let dev = Dev::start(&["--engine", "zeus", "--nodes", "6"]);
+    let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+    // Each node waits for keys of its own, of which it has copies of half.
+    for round in 0..24 {
+        let (waiter, other) = (round % 6, (round + 1 + round / 6) % 6);
+        let (list, stream) = (format!("list:{round}"), format!("stream:{round}"));
+        nodes[waiter].send(&["BLPOP", &list, "0"]).unwrap();
+        assert_eq!(nodes[other].call(&["RPUSH", &list, "x"]), Reply::Int(1));
+        let popped = Reply::Array(vec![Reply::bulk(&list), Reply::bulk("x")]);
+        assert_eq!(nodes[waiter].receive().unwrap(), popped);
+        let read = ["XREAD", "BLOCK", "0", "STREAMS", &stream, "0"];
+        nodes[waiter].send(&read).unwrap();
+        assert!(matches!(nodes[other].call(&["XADD", &stream, "*", "f", "v"]), Reply::Bulk(_)));
+        let Reply::Array(streams) = nodes[waiter].receive().unwrap() else { panic!("no streams") };
+        assert_eq!(streams.len(), 1);
+        // What was written is at the other members of its group, as far as WAIT can say: two at least.
+        assert_eq!(
+            nodes[waiter].call(&["SET", &format!("key:{round}"), "v"]),
+            Reply::Simple("OK".into())
+        );
+        assert_eq!(nodes[waiter].call(&["WAIT", "2", "1000"]), Reply::Int(2));
+    }
+    assert_eq!(nodes[0].call(&["DBSIZE"]), Reply::Int(48));
+}
+
+#[test]
+fn a_transaction_of_very_many_keys_is_done_or_refused_as_a_whole() {
+    let dev = Dev::start(&["--engine", "zeus", "--nodes", "6"]);
+    let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+    let names: Vec<String> = (0..4000).map(|number| format!("key:{number}")).collect();
+    let mut words = vec!["MSET"];
+    words.extend(names.iter().flat_map(|name| [name.as_str(), "v"]));
+    assert_eq!(nodes[0].call(&words), Reply::Simple("OK".into()));
+    for node in &mut nodes {
+        assert_eq!(node.call(&["DBSIZE"]), Reply::Int(4000));
+    }
+    // All of them move to another node.
+    let mut words = vec!["DEL"];
+    words.extend(names.iter().map(String::as_str));
+    assert_eq!(nodes[4].call(&words), Reply::Int(4000));
+    assert_eq!(nodes[5].call(&["DBSIZE"]), Reply::Int(0));
+    let names: Vec<String> = (0..20_000).map(|number| format!("key:{number}")).collect();
+    let mut words = vec!["MSET"];
+    words.extend(names.iter().flat_map(|name| [name.as_str(), "v"]));
+    let Reply::Error(text) = nodes[1].call(&words) else { panic!("too many keys were written") };
+    println!("{text}");
+    assert_eq!(nodes[2].call(&["DBSIZE"]), Reply::Int(0));
+}
+
+#[test]
+fn functions_are_known_at_every_node_of_a_cluster_whose_database_0_is_zeus() {
+    let dev = Dev::start(&["--engine", "zeus", "--nodes", "6"]);
+    let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+    let library = "#!lua name=lib\nredis.register_function('put', function(keys, args) \
+                   return redis.call('INCRBY', keys[1], args[1]) end)";
+    assert_eq!(nodes[0].call(&["FUNCTION", "LOAD", library]), Reply::bulk("lib"));
+    for (round, node) in nodes.iter_mut().enumerate() {
+        let put = ["FCALL", "put", "1", "counter", "2"];
+        assert_eq!(node.call(&put), Reply::Int(2 * (round as i64 + 1)));
+    }
+    assert_eq!(nodes[5].call(&["FUNCTION", "DELETE", "lib"]), Reply::Simple("OK".into()));
+    let gone = nodes[2].call(&["FCALL", "put", "1", "counter", "2"]);
+    assert!(matches!(gone, Reply::Error(_)), "{gone:?}");
+}
+
+#[test]
 fn pipelined_commands_are_answered_in_order() {
     for engine in ENGINES {
         let dev = Dev::start(&["--engine", engine, "--lanes", "2"]);
