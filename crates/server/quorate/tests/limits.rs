@@ -8,7 +8,7 @@ mod support;
 use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use support::dev::Dev;
 use support::redis::{Raw, encode};
-use support::{Client, Cluster, Reply};
+use support::{Client, Cluster, ENGINES, Reply};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
@@ -96,7 +96,7 @@ fn a_command_or_a_transaction_beyond_the_query_buffer_is_refused() {
 
 #[test]
 fn a_client_that_does_not_read_its_replies_is_disconnected() {
-    for engine in ["hermes", "meerkat"] {
+    for engine in ENGINES {
         check_unread_replies(&Dev::start(&["--engine", engine]));
     }
 }

@@ -139,11 +139,13 @@ const TOTAL: i64 = 10_000;
 
 #[test]
 fn no_money_is_lost_to_a_killed_and_a_stopped_node() {
-    for (isolation, lanes, model) in
-        [("strict", 1, Model::StrictSerializable), ("serializable", 2, Model::Serializable)]
-    {
-        let name = format!("bank-{isolation}");
-        let options = keyspace("meerkat", &format!("isolation = \"{isolation}\""));
+    for (engine, options, lanes, model) in [
+        ("meerkat", "isolation = \"strict\"", 1, Model::StrictSerializable),
+        ("meerkat", "isolation = \"serializable\"", 2, Model::Serializable),
+        ("zeus", "", 2, Model::StrictSerializable),
+    ] {
+        let name = format!("bank-{engine}-{lanes}");
+        let options = keyspace(engine, options);
         let cluster = Cluster::write(&name, 3, &format!("lanes = {lanes}"), &options);
         let (file, said) = under_faults("bank.py", &cluster, "account:0");
         assert!(done(&said) > 500, "{said}");

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 use support::dev::Dev;
-use support::{Client, Cluster, ENGINES, Reply, http_get, keyspace};
+use support::{Client, Cluster, Reply, WITH_SESSIONS, http_get, keyspace};
 
 /// The id and the grant that `SESSION OPEN` or `SESSION RENEW` has answered.
 fn lease(reply: Reply) -> [String; 2] {
@@ -39,7 +39,7 @@ fn refused(client: &mut Client, command: &str, expected: &str) {
 
 #[test]
 fn a_call_has_one_effect_and_one_answer_at_every_node() {
-    for engine in ENGINES {
+    for engine in WITH_SESSIONS {
         for lanes in ["1", "2"] {
             let dev = Dev::start(&["--engine", engine, "--lanes", lanes]);
             let mut nodes: Vec<Client> =
@@ -76,7 +76,7 @@ fn a_call_has_one_effect_and_one_answer_at_every_node() {
 
 #[test]
 fn bad_calls_have_errors_of_their_own_and_no_effect() {
-    for engine in ENGINES {
+    for engine in WITH_SESSIONS {
         let dev = Dev::start(&["--engine", engine]);
         let (mut client, mut other) = (Client::new(dev.clients[0]), Client::new(dev.clients[1]));
         refused(&mut client, "SESSION CALL 0 0 INCR a", "NOSESSION");
@@ -121,7 +121,7 @@ fn bad_calls_have_errors_of_their_own_and_no_effect() {
 
 #[test]
 fn a_session_outlives_the_node_that_gave_it_its_lease() {
-    for engine in ENGINES {
+    for engine in WITH_SESSIONS {
         let more = format!("[limits]\nsessions_max = 2\n{}", keyspace(engine, ""));
         let cluster = Cluster::write(&format!("sessions-{engine}"), 3, "", &more);
         let mut nodes = cluster.serve_all();

@@ -20,7 +20,7 @@ use quorate_commands::{OwnedCall, Split, table};
 use support::redis::{Raw, Words, encode};
 
 /// Every engine that a keyspace may have, and whether it runs transactions over several keys.
-const ENGINES: [(&str, bool); 2] = [("hermes", false), ("meerkat", true)];
+const ENGINES: [(&str, bool); 3] = [("hermes", false), ("meerkat", true), ("zeus", true)];
 
 #[test]
 fn random_commands_through_any_node_are_answered_as_by_redis() {
@@ -60,8 +60,8 @@ fn crosses(words: &Words) -> bool {
 
 #[test]
 fn transactions_of_two_clients_on_several_keys_are_those_of_redis() {
-    for lanes in ["1", "2"] {
-        let both = Both::start("meerkat", &["--lanes", lanes]);
+    for (engine, lanes) in [("meerkat", "1"), ("meerkat", "2"), ("zeus", "1"), ("zeus", "2")] {
+        let both = Both::start(engine, &["--lanes", lanes]);
         for seed in 0..60 {
             both.compare(|pair| {
                 let mut draw = Draw::new(3000 + seed, &["k1", "k2", "one", ""]);
@@ -208,7 +208,12 @@ fn watched_keys_are_those_of_redis_whoever_changes_them() {
 
 #[test]
 fn watches_and_blocks_over_several_keys_are_those_of_redis() {
-    let both = Both::start("meerkat", &["--lanes", "2"]);
+    for engine in ["meerkat", "zeus"] {
+        watch_several(&Both::start(engine, &["--lanes", "2"]));
+    }
+}
+
+fn watch_several(both: &Both) {
     let starts: [&[&str]; 4] = [
         &["SET other 1"],
         &["SET one 5", "SET other 1"],
@@ -219,7 +224,7 @@ fn watches_and_blocks_over_several_keys_are_those_of_redis() {
     for start in starts {
         for watched in ["WATCH one", "WATCH one two", "WATCH other four"] {
             let changes = [CHANGES, WIDE_CHANGES].concat();
-            watch(&both, &changes, start, watched, &block);
+            watch(both, &changes, start, watched, &block);
         }
     }
 }

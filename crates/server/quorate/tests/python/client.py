@@ -7,7 +7,7 @@ import time
 import redis
 
 # Whether transactions may span keys.
-TRANSACTIONAL = sys.argv[1] == "meerkat"
+TRANSACTIONAL = sys.argv[1] != "hermes"
 PORTS = [int(port) for port in sys.argv[2:]]
 NODES = [redis.Redis(host="127.0.0.1", port=port) for port in PORTS]
 TEXT = [redis.Redis(host="127.0.0.1", port=port, decode_responses=True) for port in PORTS]
