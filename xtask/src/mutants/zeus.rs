@@ -375,6 +375,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("node", "a_read_moves_no_key")],
         in_gate: false,
     },
+    move_mutant(
+        "zeus_learnt_key_left_out",
+        "what a node has applied it applies to keys that it learns before it confirms that again",
+        true,
+    ),
     delta_mutant(
         "zeus_delta_on_any_base",
         "a delta is applied to the version that its transaction has overwritten",

@@ -30,26 +30,25 @@ pub(crate) type Wholes = BTreeMap<Key, Collection>;
 pub(crate) const DOUBLINGS_MAX: u32 = 5;
 
 /// Puts a new version into a record that holds an earlier one: changes its base, or replaces it by all
-/// of the value if that is known. What the record holds then; `None`, and nothing has changed, if it
-/// holds another version.
+/// of the value if that is known. What the record holds then.
 pub(crate) fn change<R: Record<Meta = Meta>>(
     record: &mut R,
     delta: Content<'_>,
     base: Timestamp,
     whole: Option<&Collection>,
-) -> Option<Collection> {
+) -> Collection {
     let is_here = record.meta().version == base || mutant!("zeus_delta_on_any_base");
     if let Some(whole) = whole {
         let mut bytes = Vec::new();
         whole.pack(&mut bytes);
         record.set_content(Content { bytes: &bytes, ..delta });
-        return Some(whole.clone());
+        return whole.clone();
     }
-    let large = record.large_mut().filter(|_| is_here)?;
+    let large = record.large_mut().filter(|_| is_here).expect("it was looked for");
     large.apply(delta.bytes, &mut Vec::new()).expect("a version is the same at all nodes");
     let left = large.clone();
     record.set_expiry(delta.expire_at);
-    Some(left)
+    left
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -143,14 +142,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let stream = self.streams.get_mut(&coordinator);
-        let held = stream.and_then(|stream| stream.held_at(slot));
-        let Some(held) = held.filter(|held| held.changes(key)) else {
+        let Some(wholes) = stream.and_then(|stream| stream.wholes_at(slot, key)) else {
             return effects.ignored("zeus: all of a value that is not asked for");
         };
         match Collection::unpack(content.kind, content.bytes) {
             Ok(whole) => {
                 effects.probe("zeus: a follower is told all of a value");
-                held.wholes.insert(key.into(), whole);
+                wholes.insert(key.into(), whole);
                 self.apply_held(now, coordinator, effects);
             }
             Err(_) => effects.refused("zeus: a damaged value"),

@@ -35,21 +35,13 @@ pub(crate) struct Stream {
 
 /// A transaction that waits for others, or for the values that it changes.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Held {
+struct Held {
     version: Timestamp,
     depends_on: Vec<u64>,
     items: Vec<u8>,
     /// All of some values, which this node has asked for.
-    pub(crate) wholes: Wholes,
+    wholes: Wholes,
     asks: Backoff,
-}
-
-impl Held {
-    /// Whether it changes the value of a key in place.
-    pub(crate) fn changes(&self, key: &[u8]) -> bool {
-        let items = Items::check(&self.items).expect("it was checked");
-        items.iter().any(|item| item.key == key && item.base.is_some())
-    }
 }
 
 /// A transaction that is applied here.
@@ -94,9 +86,14 @@ impl Stream {
         self.held.values_mut().for_each(|held| held.asks = Backoff::default());
     }
 
-    /// A slot that waits.
-    pub(crate) fn held_at(&mut self, slot: u64) -> Option<&mut Held> {
-        self.held.get_mut(&slot)
+    /// What is known of the values that a slot changes in place, if it changes this one and it is not here.
+    pub(crate) fn wholes_at(&mut self, slot: u64, key: &[u8]) -> Option<&mut Wholes> {
+        let held = self.held.get_mut(&slot).map(|held| (&held.items, &mut held.wholes));
+        let applied = self.applied.get_mut(&slot).map(|slot| (&slot.items, &mut slot.wholes));
+        let (items, wholes) = held.or(applied)?;
+        let items = Items::check(items).expect("it was checked");
+        let changes = items.iter().any(|item| item.key == key && item.base.is_some());
+        (changes && !wholes.contains_key(key)).then_some(wholes)
     }
 
     /// A slot that may be replayed now.
@@ -170,7 +167,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         if let Some(known) = stream.applied.get_mut(&slot) {
             known.heard = epoch;
-            return effects.send(from, &applied);
+            if self.complete(now, coordinator, slot, effects) {
+                effects.send(from, &applied);
+            }
+            return;
         }
         // A node that replays a transaction has seen to what it depends on.
         let depends_on: Vec<u64> = owner.map(|_| depends_on.iter().collect()).unwrap_or_default();
@@ -236,14 +236,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let Held { version, depends_on, items, mut wholes, .. } = held;
-        let layout = Arc::clone(&self.layout);
         let checked = Items::check(&items).expect("it was checked");
-        for item in checked.iter().filter(|item| layout.in_group(item.key)) {
-            let whole = wholes.get(item.key);
-            if let Some(left) = self.apply_item(now, coordinator, version, &item, whole, effects) {
-                wholes.insert(item.key.into(), left);
-            }
-        }
+        self.apply_items(now, coordinator, version, checked, &mut wholes, effects);
         if mutant!("zeus_follower_keeps_no_whole") {
             wholes.clear();
         }
@@ -254,9 +248,65 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         stream.applied.insert(slot, applied);
     }
 
+    /// Whether a transaction that is applied here is in all keys that this node keeps: since then it may
+    /// have begun to keep some of them. What is missing is applied now, or asked for.
+    pub(crate) fn complete(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        slot: u64,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let layout = Arc::clone(&self.layout);
+        let stream = self.streams.get_mut(&coordinator);
+        let Some(applied) = stream.and_then(|stream| stream.applied.get(&slot)) else {
+            return false;
+        };
+        let version = applied.version;
+        let items = Items::check(&applied.items).expect("it was checked");
+        let is_missing = |item: Item<'_>| {
+            let record = self.table.lock_existing(item.key);
+            let held = record.map_or(Timestamp::ZERO, |record| record.meta().version);
+            layout.in_group(item.key) && held < version
+        };
+        if !items.iter().any(is_missing) || mutant!("zeus_learnt_key_left_out") {
+            return true;
+        }
+        let Applied { items, mut wholes, .. } = applied.clone();
+        let items = Items::check(&items).expect("it was checked");
+        let lacking = self.lacking(version, items, &wholes);
+        if !lacking.is_empty() {
+            self.ask_for_wholes(coordinator, slot, &lacking, effects);
+            return false;
+        }
+        effects.probe("zeus: a transaction is applied to a key that was learnt");
+        self.apply_items(now, coordinator, version, items, &mut wholes, effects);
+        let stream = self.streams.get_mut(&coordinator).expect("it was found");
+        stream.applied.get_mut(&slot).expect("it was found").wholes = wholes;
+        true
+    }
+
+    fn apply_items(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        version: Timestamp,
+        items: Items<'_>,
+        wholes: &mut Wholes,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let layout = Arc::clone(&self.layout);
+        for item in items.iter().filter(|item| layout.in_group(item.key)) {
+            let whole = wholes.get(item.key);
+            if let Some(left) = self.apply_item(now, coordinator, version, &item, whole, effects) {
+                wholes.insert(item.key.into(), left);
+            }
+        }
+    }
+
     /// Takes over what a transaction has left in one key, unless a later one has been here. Rounds are
     /// the business of the key's own lane. What is there then, if the value was changed in place.
-    pub(crate) fn apply_item(
+    fn apply_item(
         &mut self,
         now: Now,
         coordinator: MemberNumber,
@@ -284,9 +334,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             assert!(meta.data != DataState::Write, "two nodes write one key");
             match (item.content, item.base) {
                 (Some(content), Some(base)) => {
-                    left = change(&mut record, content, base, whole);
-                    // What was there has been dropped, and this node copies the key.
-                    left.as_ref()?;
+                    left = Some(change(&mut record, content, base, whole));
                 }
                 (Some(content), None) => record.set_content(content),
                 (None, _) => record.clear(),

@@ -21,7 +21,7 @@ use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
 use crate::follower::Applied;
 use crate::layout::{Layout, Shards};
-use crate::message::{Entries, Entry, Items, Message, Settled};
+use crate::message::{Entries, Entry, Message, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
 use crate::state::{Key, Zeus};
@@ -138,8 +138,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !returns.is_empty() && !mutant!("zeus_leftovers_kept") {
             effects.probe("zeus: a node comes back to a shard that it has left");
             self.drop_shards(&returns);
-            self.tell_dropped(&returns, effects);
-            self.apply_again(now, &returns, effects);
         }
         let left = Shards::that(|shard| has_left(shard) && !layout.keeps(shard));
         self.sweep_shards(now, left);
@@ -158,27 +156,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             if scan.is_at_end() {
                 return;
-            }
-        }
-    }
-
-    /// Applies once more what is applied and not known to be committed, in some shards: this node has
-    /// confirmed it.
-    pub(crate) fn apply_again(
-        &mut self,
-        now: Now,
-        shards: &Shards,
-        effects: &mut impl Effects<Self>,
-    ) {
-        let applied = self.streams.iter().flat_map(|(coordinator, stream)| {
-            stream.applied.values().map(|applied| (*coordinator, applied.clone()))
-        });
-        for (coordinator, applied) in applied.collect::<Vec<_>>() {
-            let items = Items::check(&applied.items).expect("it was checked");
-            let of_shards = items.iter().filter(|item| shards.contains(shard_of(item.key)));
-            for item in of_shards {
-                let whole = applied.wholes.get(item.key);
-                self.apply_item(now, coordinator, applied.version, &item, whole, effects);
             }
         }
     }

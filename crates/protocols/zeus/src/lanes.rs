@@ -22,7 +22,6 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Incarnation, LaneId, NodeId, Now, Tag, Timestamp, View, lane_of_key};
 
-use crate::layout::Shards;
 use crate::meta::Meta;
 use crate::state::{Key, Zeus};
 use crate::transactions::Need;
@@ -124,12 +123,6 @@ pub enum Letter<X: Command> {
     Bounces {
         /// The unit.
         unit: Key,
-    },
-    /// Records of these shards were dropped, since this node has come back to shards that it had left.
-    /// What your streams have applied of them is gone.
-    Dropped {
-        /// The shards.
-        shards: Shards,
     },
 }
 
@@ -482,15 +475,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Letter::Bounces { unit } => {
                 self.hold(now, &unit);
             }
-            Letter::Dropped { shards } => self.apply_again(now, &shards, effects),
-        }
-    }
-
-    /// Tells the other lanes that records of some shards are gone.
-    pub(crate) fn tell_dropped(&self, shards: &Shards, effects: &mut impl Effects<Self>) {
-        let own = self.config.lane;
-        for lane in (0..self.config.lanes).map(LaneId).filter(|lane| *lane != own) {
-            self.write_to(lane, Letter::Dropped { shards: *shards }, effects);
         }
     }
 

@@ -152,6 +152,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a transaction finds a key on the way",
         "zeus: a transaction goes to another lane",
         "zeus: a transaction has waited for too long",
+        "zeus: a transaction is applied to a key that was learnt",
         "zeus: a transaction is replayed",
         "zeus: a transaction is sent again",
         "zeus: a transaction waits for its keys",

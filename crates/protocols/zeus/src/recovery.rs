@@ -89,7 +89,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             for applied in stream.applied.values_mut() {
                 let items = Items::check(&applied.items).expect("it was checked");
                 let groups = items.iter().map(|item| layout.group(item.key));
-                let followers = groups.fold(NodeSet::EMPTY, NodeSet::union).without(layout.node);
+                // This node, too, may have to apply it to keys that it has come to keep.
+                let followers = groups.fold(NodeSet::EMPTY, NodeSet::union);
                 applied.replay = Some(Replay { followers, ..Replay::default() });
             }
         }
@@ -116,7 +117,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 effects.probe("zeus: a transaction is replayed");
                 self.counters.replayed += 1;
                 self.send_replay(coordinator, slot, followers, effects);
+                self.complete_replay(now, coordinator, slot, effects);
             }
+        }
+    }
+
+    /// Notes that this node has applied all that it replays, once that is so.
+    fn complete_replay(
+        &mut self,
+        now: Now,
+        coordinator: MemberNumber,
+        slot: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.complete(now, coordinator, slot, effects) {
+            self.on_replay_applied(self.layout.node, coordinator, slot, effects);
         }
     }
 
@@ -134,7 +149,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let depends_on = Slots::check(&none).expect("just written");
         let (committed, version) = (stream.committed, applied.version);
         let update = Update { coordinator, slot, committed, version, depends_on, items };
-        effects.broadcast(to, &Message::Update(update));
+        effects.broadcast(to.without(self.layout.node), &Message::Update(update));
     }
 
     /// A follower has applied what this node replays.
@@ -237,6 +252,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             for (slot, missing) in due {
                 self.send_replay(coordinator, slot, missing, effects);
+                if missing.contains(self.layout.node) {
+                    self.complete_replay(now, coordinator, slot, effects);
+                }
             }
         }
     }

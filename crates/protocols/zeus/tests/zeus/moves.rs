@@ -218,3 +218,41 @@ fn a_version_that_a_replica_waits_for_may_never_come() {
     assert!(cluster.machine(3).is_caught_up());
     assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), Some("1".to_owned()));
 }
+
+/// Node 1 has applied a transaction of node 4 for the sake of `c`, which belongs to 1, 4, when it learns `d`.
+/// The copy comes from node 2, which has not heard of that transaction.
+fn learns_what_a_transaction_has_written(large: bool, dies: bool) {
+    let packed_bytes_max: Option<fn(u16) -> usize> = if large { Some(|_| 0) } else { None };
+    let replicas = Replicas { replicas: Some(2), packed_bytes_max, ..Replicas::default() };
+    let mut cluster = Cluster::with_spares(replicas, 4, 0, |_| 0, u64::from);
+    cluster.run(4, "put=d:,1 put=c:,1");
+    cluster.submit(4, "push=d:,2 push=c:,2");
+    cluster.deliver(4, 1, "r-inv");
+    cluster.pool.clear();
+    cluster.crash(3);
+    cluster.remove(3);
+    let is_copy = |packet: &quorate_harness::Packet<Replicas>| {
+        packet.is(1, 2, "copy_read") || packet.is(2, 1, "copy")
+    };
+    cluster.deliver_some(is_copy);
+    assert_eq!(cluster.record(1, "d").and_then(|(_, value)| value), Some(",1".to_owned()));
+    if dies {
+        cluster.pool.clear();
+        cluster.expel(&[4]);
+    }
+    cluster.run_for(MLT * 10);
+    assert!(cluster.machine(1).is_caught_up());
+    cluster.place();
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.run(1, "read=d"), [Some(",1,2".to_owned())]);
+    assert_eq!(cluster.run(2, "read=d"), [Some(",1,2".to_owned())]);
+    cluster.assert_quiet(["c".to_owned(), "d".to_owned()]);
+    assert!(cluster.probed("zeus: a transaction is applied to a key that was learnt") > 0);
+}
+
+#[test]
+fn what_is_applied_is_applied_to_keys_that_a_node_learns() {
+    for (large, dies) in [(false, false), (true, false), (false, true), (true, true)] {
+        learns_what_a_transaction_has_written(large, dies);
+    }
+}
