@@ -41,6 +41,11 @@ const fn delta_mutant(name: &'static str, guard: &'static str, in_gate: bool) ->
     Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
 }
 
+/// A guard against what no correct peer says.
+const fn lie_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "lies::")], in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -352,6 +357,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         true,
     ),
     wait_mutant("zeus_waits_stay_short", "what is in vain is repeated less and less", false),
+    wait_mutant("zeus_asks_about_each", "one question is about all that may be committed", false),
+    lie_mutant("zeus_absurd_clock_followed", "a clock that is years ahead is refused", false),
+    lie_mutant("zeus_slot_beyond_window", "a stream holds no more than a pipeline", false),
+    lie_mutant("zeus_writes_beside_owner", "nobody overwrites what the owner writes", false),
+    lie_mutant("zeus_moved_without_owner", "no key is moved whose owner never agreed", false),
     wait_mutant("zeus_waits_without_bound", "what was long in vain is repeated again", false),
     wait_mutant("zeus_wait_outlives_epoch", "a new epoch begins all waits anew", false),
     Mutant {

@@ -198,6 +198,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             FloorStep::Promised => self.on_floor_answer(now, from, FloorStep::Prepare, at, effects),
             FloorStep::Ready => self.on_floor_answer(now, from, FloorStep::Finish, at, effects),
             FloorStep::Commit => {
+                if at > self.floor.promised {
+                    return effects.refused("zeus: a floor is raised that was not prepared");
+                }
                 self.commit_floor(at, before);
                 self.answer_floor(now, from, FloorStep::Commit, at, effects);
             }
@@ -352,7 +355,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn commit_floor(&mut self, at: u64, before: u64) {
-        assert!(at <= self.floor.promised, "a floor is prepared before it is raised");
         self.raise_floors([at, before]);
         if self.floor.follow.as_ref().is_some_and(|follow| follow.at <= at) {
             self.floor.follow = None;

@@ -83,6 +83,7 @@ mod meta;
 mod ownership;
 mod placement;
 mod recovery;
+mod refusals;
 mod state;
 mod sweep;
 mod transactions;
@@ -215,6 +216,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let own = self.layout.epoch;
         if !self.layout.is_live() || epoch != own || self.lanes.is_stopped() {
             return effects.ignored("zeus: message of another epoch");
+        }
+        if let Some(reason) = self.refuse_message(now, from, &message) {
+            return effects.refused(reason);
         }
         match message {
             Message::Req { key, requester, resumes } => {

@@ -22,7 +22,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 use crate::layout::Shards;
 
 /// Who wants a key, and since when.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Requester {
     /// The member.
     pub member: MemberNumber,

@@ -257,16 +257,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn take(&mut self, now: Now, key: &[u8], tally: Tally, effects: &mut impl Effects<Self>) {
         let Tally { round, previous, version, copy, .. } = tally;
         let has_moved = self.layout.owner(previous.owner, key) != Some(self.layout.node);
-        let version = version.expect("the owner is an arbiter");
+        let meta = self.meta(key);
+        let is_left = meta.round > round;
+        // The owner is an arbiter, and agreed when all replicas had applied what it wrote.
+        let lacks = |version: Timestamp| copy.is_none() && meta.version < version;
+        let Some(version) = version.filter(|version| !is_left && !lacks(*version)) else {
+            self.acquisitions.remove(key);
+            return effects.refused("zeus: a round that not all its arbiters can have agreed to");
+        };
         let absent = self.absent(key);
         let mut record = self.table.lock_key(key, 0);
         let meta = record.meta().or(absent);
-        assert!(meta.round <= round, "a round is complete that an arbiter has left for another");
         match copy {
             Some(Some(value)) => record.set_content(value.content()),
             Some(None) => record.clear(),
-            // The owner agreed when all replicas had applied what it wrote.
-            None => assert!(meta.version >= version, "a replica lacks what is committed"),
+            None => {}
         }
         record.set_meta(Meta {
             version: version.max(meta.version),

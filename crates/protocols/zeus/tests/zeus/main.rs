@@ -6,6 +6,7 @@
 mod codec;
 mod deltas;
 mod lanes;
+mod lies;
 mod moves;
 mod pitfalls;
 mod placement;

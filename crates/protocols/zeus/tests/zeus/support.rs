@@ -130,7 +130,9 @@ impl Subject for Replicas {
     }
 
     fn note(&mut self, step: &Step<'_, Self>) {
-        for packet in step.packets {
+        // What is said after a lie may be one, too.
+        let packets = if step.lies { &[] } else { step.packets };
+        for packet in packets {
             if let Message::Whole { coordinator, slot, key, content } = packet.message() {
                 let by = (coordinator, slot);
                 let written = self.written.values().find(|written| written.by == by);

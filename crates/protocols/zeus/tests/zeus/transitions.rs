@@ -69,7 +69,7 @@ fn req_amid_another_round_waits_if_it_is_the_oldest_and_is_rejected_otherwise() 
     let mut cluster = written();
     cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
     cluster.pool.clear();
-    let young = Requester { stamp: at(u64::MAX, 1), ..requester(1, 1) };
+    let young = Requester { stamp: at(WALL * 2, 1), ..requester(1, 1) };
     cluster.tell(1, 2, &Message::Req { key: b"y", requester: young, resumes: false });
     assert_eq!(sent(&mut cluster), [""; 0]);
     // An older one takes its place, and makes the round as old as itself.

@@ -60,6 +60,20 @@ fn commits_are_asked_about_less_and_less() {
 }
 
 #[test]
+fn many_commits_are_asked_about_at_once() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1");
+    (0..10).for_each(|_| {
+        cluster.submit(1, "append=y:2");
+    });
+    cluster.deliver_some(|packet| packet.is(1, 2, "r-inv") || !packet.is(1, 2, packet.kind()));
+    let counts = cut(&mut cluster);
+    assert!(counts["2->1 r-ack"] <= repeats(), "the first says it of all: {counts:?}");
+    cluster.run_for(LONGEST + MLT);
+    cluster.assert_quiet(["y".into()]);
+}
+
+#[test]
 fn keys_are_asked_for_less_and_less() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, "write=y:1");

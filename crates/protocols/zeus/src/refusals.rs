@@ -1,0 +1,104 @@
+//! What no correct peer says, whatever it has seen: refused, so that nothing which arrives can break what
+//! this lane asserts of itself. In one epoch all nodes agree on who coordinates what, and clocks are
+//! never years apart.
+//!
+//! What depends on a record is refused where the record is looked at.
+
+use quorate_machine::{Command, LaneShared, Table, mutant};
+use quorate_types::{Duration, MemberNumber, NodeId, Now};
+
+use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::message::{Message, Requester, Settled, Update};
+use crate::meta::Meta;
+use crate::state::Zeus;
+
+/// How far a timestamp may be ahead of this node's wall clock. A hybrid clock follows the furthest
+/// one for ever, so a clock that was set wrong once must stay below this bound; and no clock may come
+/// near the end of its range.
+const AHEAD_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+/// The last slot that there may be: they count up by one for each transaction.
+const SLOT_MAX: u64 = 1 << 62;
+
+const ABSURD: &str = "zeus: a timestamp years ahead of this node's clock; set the clocks";
+const OTHER_LANE: &str = "zeus: a key of another lane";
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    /// Why a message of this epoch is refused, if it is.
+    pub(crate) fn refuse_message(
+        &self,
+        now: Now,
+        from: NodeId,
+        message: &Message<'_>,
+    ) -> Option<&'static str> {
+        let is_other = |key: &[u8]| (!self.is_own(key)).then_some(OTHER_LANE);
+        let absurd = |time: u64| self.is_absurd(now, time).then_some(ABSURD);
+        match *message {
+            Message::Req { key, requester, .. } => {
+                is_other(key).or_else(|| absurd(requester.stamp.version))
+            }
+            Message::Inv { key, round, requester, previous } => {
+                is_other(key).or_else(|| absurd(newest(round.version, requester, previous)))
+            }
+            Message::Ack { key, round, requester, previous, version, clock, .. } => {
+                let newest = newest(round.version, requester, previous);
+                is_other(key).or_else(|| absurd(newest.max(version.version).max(clock)))
+            }
+            Message::Val { key, round, .. } => is_other(key).or_else(|| absurd(round.version)),
+            Message::Nack { key, .. } | Message::CopyKey { key } => is_other(key),
+            Message::Update(update) => self.refuse_update(now, &update),
+            Message::Applied { coordinator, slot } => {
+                let is_own = coordinator == self.layout.number;
+                (is_own && !(1..=self.pipeline.last()).contains(&slot))
+                    .then_some("zeus: R-ACK of a transaction that this node never sent")
+            }
+            Message::Committed { coordinator, upto } => {
+                let is_from_it = self.layout.node_of(coordinator) == Some(from);
+                (!is_from_it || upto > SLOT_MAX)
+                    .then_some("zeus: R-VAL that is not its coordinator's")
+            }
+            Message::Recovered { clock, promised, .. } => absurd(clock.max(promised)),
+            Message::Floor { at, before, .. } => {
+                let is_in_order = before <= at;
+                absurd(at).or((!is_in_order).then_some("zeus: a floor below the one before"))
+            }
+            Message::Lacks { .. } | Message::Whole { .. } | Message::CopyRead { .. } => None,
+            Message::Copy { clock, floors: [known, at], entries, .. } => {
+                let mut refused = absurd(clock.max(known).max(at));
+                for entry in entries.iter() {
+                    let (round, requester) = entry.under_way.unwrap_or_default();
+                    let newest = newest(round.version, requester, entry.settled);
+                    refused = refused
+                        .or_else(|| is_other(entry.key))
+                        .or_else(|| absurd(newest.max(entry.version.version)));
+                }
+                refused
+            }
+        }
+    }
+
+    fn refuse_update(&self, now: Now, update: &Update<'_>) -> Option<&'static str> {
+        let rounds = update.items.iter().map(|item| item.round.version);
+        let newest = rounds.fold(update.version.version, u64::max);
+        if self.is_absurd(now, newest) {
+            return Some(ABSURD);
+        }
+        // A coordinator has no more under way, and a node that replays knows what was committed then.
+        let is_in_window = update.slot - update.committed <= PIPELINE_SLOTS_MAX as u64;
+        (update.slot > SLOT_MAX || !(is_in_window || mutant!("zeus_slot_beyond_window")))
+            .then_some("zeus: a transaction beyond the pipeline")
+    }
+
+    fn is_absurd(&self, now: Now, time: u64) -> bool {
+        let latest = now.unix.0.saturating_add(AHEAD_MAX.as_nanos() as u64);
+        time > latest && !mutant!("zeus_absurd_clock_followed")
+    }
+}
+
+/// The latest time that a round names. Who asks for nobody is younger than all.
+fn newest(round: u64, requester: Requester, previous: Settled) -> u64 {
+    let stamp = match requester.member {
+        MemberNumber(0) => 0,
+        _ => requester.stamp.version,
+    };
+    round.max(stamp).max(previous.round.version)
+}

@@ -1,0 +1,187 @@
+//! What no correct peer says is refused, and nothing that arrives ends a node.
+//!
+//! With three nodes `y` belongs to 1, 2, 3 in this order.
+
+use quorate_machine::Rng;
+use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
+use quorate_wire::Writer;
+use quorate_zeus::{FloorStep, Item, Items, Message, Requester, Settled, Slots, Update};
+
+use crate::support::{Cluster, Replicas, WALL};
+
+const YEARS: u64 = 20 * 366 * 24 * 3600 * 1_000_000_000;
+
+fn at(version: u64) -> Timestamp {
+    Timestamp::new(version, WriterId(3))
+}
+
+/// Three nodes; node 1 has written `y`.
+fn written() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1");
+    cluster
+}
+
+fn update(slot: u64, version: u64, act: impl FnOnce(&Message<'_>)) {
+    let items =
+        Items::write([Item { key: b"y", round: at(1), content: None, base: None }].into_iter());
+    let depends_on = Slots::write(&[]);
+    act(&Message::Update(Update {
+        coordinator: MemberNumber(3),
+        slot,
+        committed: 0,
+        version: at(version),
+        depends_on: Slots::check(&depends_on).expect("just written"),
+        items: Items::check(&items).expect("just written"),
+    }));
+}
+
+#[test]
+fn no_clock_is_moved_by_years() {
+    let mut cluster = written();
+    let late = WALL + YEARS;
+    let requester = Requester { member: MemberNumber(3), sequence: 1, stamp: at(late) };
+    let previous = Settled::default();
+    let lies = [
+        Message::Req { key: b"y", requester, resumes: false },
+        Message::Inv { key: b"y", round: at(9), requester, previous },
+        Message::Val { key: b"y", round: at(late), owner: MemberNumber(3) },
+        Message::Recovered { clock: late, promised: 0, asks: false },
+        Message::Recovered { clock: 0, promised: u64::MAX, asks: false },
+        Message::Floor { step: FloorStep::Prepare, at: late, before: 0 },
+    ];
+    for lie in &lies {
+        let refused = cluster.lie(3, 1, lie);
+        assert!(refused.is_some_and(|reason| reason.contains("years ahead")), "{lie:?}");
+    }
+    update(1, late, |lie| assert!(cluster.lie(3, 1, lie).is_some()));
+    assert_eq!(cluster.run(2, "append=y:2"), [Some("1".to_owned())]);
+    assert!(cluster.meta(2, "y").version.version < late);
+}
+
+#[test]
+fn no_stream_grows_beyond_a_pipeline() {
+    let mut cluster = written();
+    update(4097, WALL, |lie| assert!(cluster.lie(3, 1, lie).is_some()));
+    update(u64::MAX, WALL, |lie| assert!(cluster.lie(3, 1, lie).is_some()));
+}
+
+#[test]
+fn nobody_speaks_of_transactions_of_others() {
+    let mut cluster = written();
+    let number = cluster.number(1);
+    let lies = [
+        (1, Message::Applied { coordinator: number, slot: 7 }),
+        (1, Message::Applied { coordinator: number, slot: 0 }),
+        (2, Message::Committed { coordinator: number, upto: 7 }),
+        (1, Message::Committed { coordinator: number, upto: 7 }),
+        (2, Message::Committed { coordinator: cluster.number(3), upto: u64::MAX }),
+        (2, Message::Floor { step: FloorStep::Commit, at: WALL, before: 0 }),
+    ];
+    for (to, lie) in &lies {
+        assert!(cluster.lie(3, *to, lie).is_some(), "{lie:?}");
+    }
+}
+
+#[test]
+fn a_key_is_not_taken_from_its_owner() {
+    let mut cluster = written();
+    let val = Message::Val { key: b"y", round: at(1 << 40), owner: MemberNumber(3) };
+    assert!(cluster.lie(3, 1, &val).is_some());
+    assert_eq!(cluster.writers("y"), [1]);
+    // Nor is what it has under way overwritten.
+    let tag = cluster.submit(1, "append=y:2");
+    cluster.lies = true;
+    update(1, WALL + 1_000_000_000, |lie| cluster.tell(3, 1, lie));
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [Some("1")]);
+    assert_eq!(cluster.record(1, "y").expect("it was written").1.as_deref(), Some("12"));
+}
+
+/// A message as it was sent, with a few bytes or one number of it changed.
+fn altered(rng: &mut Rng, message: &[u8]) -> Vec<u8> {
+    let mut bytes = message.to_vec();
+    for _ in 0..=rng.below(2) {
+        let at = rng.below(bytes.len() as u64) as usize;
+        match rng.below(4) {
+            0 => bytes[at] ^= 1 << rng.below(8),
+            1 => bytes[at] = rng.below(4) as u8,
+            _ if at + 8 <= bytes.len() => {
+                let numbers = [0, 1, 2, 3, 5000, u64::from(u32::MAX), WALL, WALL + YEARS, u64::MAX];
+                let number = numbers[rng.below(numbers.len() as u64) as usize];
+                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            }
+            _ => bytes[at] = u8::MAX,
+        }
+    }
+    bytes
+}
+
+/// Node 3 says beside the truth whatever it makes of what was said.
+fn run(seed: u64, lanes: u16, refused: &mut u64) {
+    let mut rng = Rng::new(seed);
+    let replicas = Replicas {
+        lanes: Some(lanes),
+        collect_every: Some(Duration::from_millis(20)),
+        ..Replicas::default()
+    };
+    let mut cluster = Cluster::of(replicas, 4, |_| 0, u64::from);
+    cluster.lies = true;
+    let mut said: Vec<Vec<u8>> = Vec::new();
+    for step in 0..300 {
+        match rng.below(10) {
+            0..=2 => {
+                let node = 1 + rng.below(4) as u16;
+                let (one, other) = (rng.below(4), rng.below(4));
+                let texts = [
+                    format!("append=k{one}:{step}"),
+                    format!("append=k{one}:{step} read=k{other}"),
+                    format!("read=k{one}"),
+                    format!("del=k{one}"),
+                ];
+                cluster.submit(node, &texts[rng.below(4) as usize]);
+            }
+            3 => cluster.tick(Duration::from_millis(rng.below(30))),
+            4 if rng.chance(1, 20) => cluster.renew_view(),
+            4..=6 => {
+                if let Some(message) = (!said.is_empty()).then(|| {
+                    let at = rng.below(said.len() as u64) as usize;
+                    altered(&mut rng, &said[at])
+                }) && let Ok(lie) = Message::decode(&message)
+                {
+                    let to = 1 + rng.below(4) as u16;
+                    if to != 3 {
+                        *refused += u64::from(cluster.lie(3, to, &lie).is_some());
+                        cluster.lies = true;
+                    }
+                }
+            }
+            _ => {
+                cluster.deliver_any_mail(&mut rng);
+                if !cluster.pool.is_empty() {
+                    let at = rng.below(cluster.pool.len() as u64) as usize;
+                    let packet = cluster.pool.remove(at);
+                    cluster.inject(&packet);
+                }
+            }
+        }
+        for packet in std::mem::take(&mut cluster.fresh_packets) {
+            let mut bytes = Vec::new();
+            packet.message().encode(&mut Writer(&mut bytes));
+            said.push(bytes);
+        }
+        if cluster.pool.len() > 300 {
+            cluster.pool.drain(..200);
+        }
+        cluster.fresh_outcomes.clear();
+    }
+}
+
+#[test]
+fn nothing_that_arrives_ends_a_node() {
+    let mut refused = 0;
+    for seed in quorate_check::Seeds::new(0..200) {
+        run(seed, 1 + (seed % 2) as u16, &mut refused);
+    }
+    assert!(refused > 100, "{refused} lies were refused");
+}
