@@ -46,6 +46,12 @@ const fn lie_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> M
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "lies::")], in_gate }
 }
 
+/// A guard of calls.
+const fn call_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    const CHECKS: &[Check] = &[Tests("zeus", "calls::"), Tests("zeus", "random::calls::")];
+    Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -411,4 +417,56 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     delta_mutant("zeus_whole_asked_for_once", "who lacks a base asks again", false),
+    call_mutant(
+        "zeus_call_not_looked_up",
+        "the owner of a call's home key looks for a record of the call before it attempts it",
+        false,
+    ),
+    call_mutant(
+        "zeus_call_answered_early",
+        "a try that finds an attempt under way waits until that one is committed",
+        false,
+    ),
+    call_mutant("zeus_call_not_covered", "an attempt is made under a grant that covers it", false),
+    call_mutant(
+        "zeus_forgotten_session_admitted",
+        "an attempt is dated above all sessions that may have been forgotten",
+        false,
+    ),
+    call_mutant(
+        "zeus_call_known_when_committed",
+        "a call that is applied at a member of the group is known to the next owner of its home",
+        true,
+    ),
+    call_mutant(
+        "zeus_call_asked_about_once",
+        "an owner outside the group asks again about a call once the home key has moved",
+        false,
+    ),
+    call_mutant(
+        "zeus_found_believed",
+        "what a member of the group says of a call counts only if the home key has not moved",
+        false,
+    ),
+    call_mutant(
+        "zeus_call_without_its_group",
+        "a call's transaction goes to the group of its home key",
+        false,
+    ),
+    call_mutant(
+        "zeus_home_given_early",
+        "the home key stays until the call is committed, also if the call does not touch it",
+        false,
+    ),
+    call_mutant("zeus_calls_not_copied", "a replica copies the calls of its shards", false),
+    call_mutant(
+        "zeus_calls_copied_unheard",
+        "a donor tells of calls once it knows whether those of earlier epochs are committed",
+        false,
+    ),
+    call_mutant(
+        "zeus_calls_kept_by_a_leaver",
+        "a node that leaves a shard forgets its calls",
+        false,
+    ),
 ];

@@ -50,4 +50,14 @@ pub enum CallsHome {
     Key,
     /// On that of its lease: there all records of the session lie.
     Lease,
+    /// Where it is asked for, as any other command: the engine takes it to the lanes of its keys, and
+    /// its record lies on one of them.
+    Keys,
+}
+
+impl CallsHome {
+    /// Whether any lane may have records of a session, not only that of its lease.
+    pub const fn is_any_lane(self) -> bool {
+        matches!(self, Self::Key | Self::Keys)
+    }
 }

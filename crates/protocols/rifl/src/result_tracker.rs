@@ -180,8 +180,18 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
     /// Whether a session's answers, those of calls in progress too, leave room for one of this
     /// length.
     pub fn has_room(&self, lease: LeaseId, answer: usize) -> bool {
+        Self::fits(0, answer) || Self::fits(self.room(lease), answer)
+    }
+
+    /// Bytes that a session's answers leave: none longer than a small share of the limit needs any.
+    pub fn room(&self, lease: LeaseId) -> usize {
+        limits::SESSION_ANSWER_BYTES_MAX.saturating_sub(self.held(lease))
+    }
+
+    /// Whether an answer of this length is to be kept where a session's answers leave so much room.
+    pub fn fits(room: usize, answer: usize) -> bool {
         let share = limits::SESSION_ANSWER_BYTES_MAX / limits::SESSION_WINDOW as usize;
-        answer <= share || self.held(lease) + answer <= limits::SESSION_ANSWER_BYTES_MAX
+        answer <= share || answer <= room
     }
 
     /// Bytes of memory that a session's answers take, or will when its calls in progress complete.

@@ -13,8 +13,10 @@ use quorate_machine::{
 };
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
+use crate::called::Answered;
 use crate::deltas::Wholes;
 use crate::lanes::Client;
+use crate::layout::Layout;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::{Key, Zeus};
@@ -54,6 +56,8 @@ struct Slot<R> {
     read: Vec<Key>,
     items: Vec<u8>,
     wholes: Wholes,
+    /// The call that it is an attempt at.
+    call: Vec<u8>,
     followers: NodeSet,
     applied: NodeSet,
     wait: Backoff,
@@ -112,6 +116,17 @@ impl<R> Pipeline<R> {
         self.slots.get(at).map(|slot| (&slot.items, &slot.wholes))
     }
 
+    /// The call that a slot under way is an attempt at.
+    pub(crate) fn call_of(&self, slot: u64) -> Option<Answered<'_>> {
+        let at = usize::try_from(slot.checked_sub(self.committed + 1)?).ok()?;
+        Answered::trusted(&self.slots.get(at)?.call)
+    }
+
+    /// The slots under way, and the calls that they are attempts at.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        (self.committed + 1..).zip(self.slots.iter().map(|slot| &slot.call[..]))
+    }
+
     /// Leaves an answer until a slot is committed.
     pub(crate) fn answer_after(&mut self, slot: u64, answer: Answer<R>) {
         self.get_mut(slot).expect("the slot is under way").answers.push(answer);
@@ -146,15 +161,19 @@ pub(crate) struct Committing<'a> {
     /// What it wrote, each item as it travels.
     pub(crate) items: Items<'a>,
     pub(crate) wholes: Wholes,
+    /// The call that it is an attempt at, and its home key.
+    pub(crate) call: Option<(Key, Vec<u8>)>,
+}
+
+/// The live members that keep what a transaction wrote, or the record of its call.
+pub(crate) fn followers(layout: &Layout, items: Items<'_>, call: &[u8]) -> NodeSet {
+    let groups = items.iter().map(|item| layout.group(item.key));
+    let call = Answered::trusted(call).filter(|_| !mutant!("zeus_call_without_its_group"));
+    let keepers = call.map(|call| layout.keepers(usize::from(call.shard)));
+    groups.chain(keepers).fold(NodeSet::EMPTY, NodeSet::union)
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
-    /// The live members that keep what a transaction wrote, besides this node.
-    pub(crate) fn followers(&self, items: Items<'_>) -> NodeSet {
-        let groups = items.iter().map(|item| self.layout.group(item.key));
-        groups.fold(NodeSet::EMPTY, NodeSet::union).without(self.layout.node)
-    }
-
     /// Appends a transaction to the pipeline, and tells its followers. Its changes are in the records.
     pub(crate) fn append(
         &mut self,
@@ -163,8 +182,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         answer: Option<Answer<X::Reply>>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Committing { version, read, items, wholes } = committing;
+        let Committing { version, mut read, items, wholes, call } = committing;
         let written: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
+        let (home, call) = call.unzip();
+        let call = call.unwrap_or_default();
+        if let Some(home) = &home {
+            let is_touched = written.contains(&&**home) || read.contains(&&**home);
+            // Its owner is not done with it before all members of its group have the record.
+            read.extend(Some(&**home).filter(|_| !is_touched && !mutant!("zeus_home_given_early")));
+        }
         let keys = || written.iter().chain(&read).copied();
         let depends_on = self.pipeline.writers(keys());
         let slot = self.pipeline.last() + 1;
@@ -173,14 +199,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             touch.last = slot;
             touch.written = if written.contains(&key) { slot } else { touch.written };
         }
-        let followers = self.followers(items);
+        let followers = followers(&self.layout, items, &call).without(self.layout.node);
+        let read = read.iter().map(|key| Key::from(*key)).collect();
+        if let Some(home) = home {
+            self.begin_own_call(slot, home, &call);
+        }
         let wait = self.wait(now);
         self.pipeline.slots.push_back(Slot {
             version,
             depends_on: Slots::write(&depends_on),
-            read: read.iter().map(|key| (*key).into()).collect(),
+            read,
             items: items.bytes().to_vec(),
             wholes,
+            call,
             followers,
             applied: NodeSet::EMPTY,
             wait,
@@ -196,8 +227,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Some(under_way) = self.pipeline.get_mut(slot) else { return };
         let depends_on = Slots::check(&under_way.depends_on).expect("it was written here");
         let items = Items::check(&under_way.items).expect("it was written here");
-        let version = under_way.version;
-        let update = Update { coordinator, slot, committed, version, depends_on, items };
+        let (version, call) = (under_way.version, Answered::trusted(&under_way.call));
+        let update = Update { coordinator, slot, committed, version, depends_on, items, call };
         effects.broadcast(to, &Message::Update(update));
     }
 
@@ -238,6 +269,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// The slot that was just committed may be read here, unless a later one has overwritten it.
     fn validate_own(&mut self, slot: Slot<X::Reply>, effects: &mut impl Effects<Self>) {
         let committed = self.pipeline.committed;
+        self.complete_call((self.layout.number, committed), &slot.call);
         let items = Items::check(&slot.items).expect("it was written here");
         for item in items.iter() {
             let Some(mut record) = self.table.lock_existing(item.key) else { continue };
@@ -284,10 +316,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let wait = self.wait(now);
         for slot in self.pipeline.committed + 1..=self.pipeline.last() {
             let under_way = self.pipeline.get_mut(slot).expect("it is under way");
-            let items = core::mem::take(&mut under_way.items);
-            let followers = self.followers(Items::check(&items).expect("it was written here"));
-            let under_way = self.pipeline.get_mut(slot).expect("it is under way");
-            under_way.items = items;
+            let items = Items::check(&under_way.items).expect("it was written here");
+            let followers =
+                followers(&self.layout, items, &under_way.call).without(self.layout.node);
             under_way.followers = followers;
             under_way.applied = NodeSet::EMPTY;
             if !mutant!("zeus_wait_outlives_epoch") {

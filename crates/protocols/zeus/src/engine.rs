@@ -4,14 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_engine::{
-    Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Pins, Place,
+    CallsHome, Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Pins, Place,
 };
 use quorate_machine::{Command, Effects, LaneShared, Table};
-use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_types::{Duration, EngineId, Incarnation, Now, Tag, limits};
 use quorate_wire::{Malformed, Writer};
 
-use crate::Request;
 use crate::message::Message;
 use crate::meta::Meta;
 use crate::state::{Config, Zeus};
@@ -66,22 +64,6 @@ impl quorate_engine::Options for Options {
     }
 }
 
-impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Sessions for Zeus<T, X> {
-    fn call(&mut self, _: Now, tag: Tag, _: Permit, _: Request<X>, _: &mut impl Effects<Self>) {
-        unreachable!("a node refuses the call {tag:?} of an engine without calls");
-    }
-
-    fn date(&self, now: Now) -> u64 {
-        now.unix.0.max(self.clock + 1)
-    }
-
-    fn leases_after(&self, _: Option<LeaseId>, _: usize) -> Vec<LeaseId> {
-        Vec::new()
-    }
-
-    fn end_session(&mut self, _: &LeaseEnd) {}
-}
-
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<T, X> {
     const ID: EngineId = ID;
     const NAME: &'static str = "zeus";
@@ -89,6 +71,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
                                    which moves to where it is used";
     const CAPABILITIES: Capabilities = Capabilities {
         transactions: true,
+        calls: Some(CallsHome::Keys),
         places: true,
         spreads: true,
         ..Capabilities::REPLICATED

@@ -15,6 +15,7 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
+use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
 use crate::message::{Item, Items, Message, Settled, Update};
@@ -42,6 +43,7 @@ struct Held {
     /// All of some values, which this node has asked for.
     wholes: Wholes,
     asks: Backoff,
+    call: Vec<u8>,
 }
 
 /// A transaction that is applied here.
@@ -53,6 +55,8 @@ pub(crate) struct Applied {
     pub(crate) items: Vec<u8>,
     /// As it left them, of the keys that this node keeps.
     pub(crate) wholes: Wholes,
+    /// The call that it is an attempt at.
+    pub(crate) call: Vec<u8>,
     /// The epoch in which it was heard of last.
     pub(crate) heard: Epoch,
     pub(crate) wait: Backoff,
@@ -155,7 +159,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         update: Update<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Update { coordinator, slot, committed, version, depends_on, items } = update;
+        let Update { coordinator, slot, committed, version, depends_on, items, call } = update;
         self.observe(version.version);
         let applied = Message::Applied { coordinator, slot };
         let owner = self.layout.node_of(coordinator);
@@ -184,7 +188,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let known = stream.held.remove(&slot).map(|held| (held.wholes, held.asks));
         let (wholes, asks) = known.unwrap_or_default();
         let items = items.bytes().to_vec();
-        let mut held = Held { version, depends_on, items, wholes, asks };
+        let call = Answered::write(call);
+        let mut held = Held { version, depends_on, items, wholes, asks, call };
         let waits = !stream.admits(&held.depends_on);
         let has_room = stream.held.len() < PIPELINE_SLOTS_MAX;
         if waits {
@@ -242,7 +247,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         held: Held,
         effects: &mut impl Effects<Self>,
     ) {
-        let Held { version, depends_on, items, mut wholes, .. } = held;
+        let Held { version, depends_on, items, mut wholes, call, .. } = held;
+        self.begin_call((coordinator, slot), &call);
         let checked = Items::check(&items).expect("it was checked");
         self.apply_items(now, coordinator, version, checked, &mut wholes, effects);
         if mutant!("zeus_follower_keeps_no_whole") {
@@ -250,7 +256,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let wait = self.wait(now);
         let (heard, replay) = (self.layout.epoch, None);
-        let applied = Applied { version, depends_on, items, wholes, heard, wait, replay };
+        let applied = Applied { version, depends_on, items, wholes, call, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
         stream.applied.insert(slot, applied);
     }
@@ -423,7 +429,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         stream.held.retain(|slot, _| *slot > upto);
         let later = stream.applied.split_off(&(upto + 1));
         let committed = core::mem::replace(&mut stream.applied, later);
-        committed.into_values().for_each(|applied| self.validate(&applied, effects));
+        for (slot, applied) in committed {
+            self.complete_call((coordinator, slot), &applied.call);
+            self.validate(&applied, effects);
+        }
         self.apply_held(now, coordinator, effects);
     }
 

@@ -19,6 +19,7 @@ use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Scan, 
 use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
+use crate::called::{CallMessage, CallsCursor, Parts};
 use crate::follower::Applied;
 use crate::layout::{Layout, Shards};
 use crate::message::{Entries, Entry, Message, Settled};
@@ -53,6 +54,8 @@ struct Question {
     donor: NodeId,
     shards: Shards,
     cursor: u64,
+    /// Where to go on among its calls, once all records are here.
+    calls: Option<CallsCursor>,
 }
 
 impl Joining {
@@ -117,6 +120,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let learns = !layout.is_active() || (0..SHARDS).any(|shard| layout.learns(shard));
         self.joining = learns.then_some(joining);
         self.leave_shards(now, before, &stays, effects);
+        self.place_calls(&stays, &lacking);
         self.ask_donor(now, effects);
     }
 
@@ -176,14 +180,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             joining.question = donor.map(|donor| {
                 let of_donor = |shard| layout.donor(shard) == Some(donor);
                 let shards = Shards::that(|shard| lacking.contains(shard) && of_donor(shard));
-                Question { donor, shards, cursor: 0 }
+                Question { donor, shards, cursor: 0, calls: None }
             });
         }
         joining.backoff.begin(now, self.config.message_loss_timeout);
         match &joining.question {
-            Some(Question { donor, shards, cursor }) => {
+            Some(Question { donor, shards, cursor, calls }) => {
                 let (request, cursor, shards) = (joining.request, *cursor, *shards);
-                effects.send(*donor, &Message::CopyRead { request, cursor, shards });
+                let message = match *calls {
+                    Some(from) => Message::Call(CallMessage::Read { request, from, shards }),
+                    None => Message::CopyRead { request, cursor, shards },
+                };
+                effects.send(*donor, &message);
             }
             None if joining.awaited.is_empty() => joining.backoff = Backoff::AT_REST,
             None => {}
@@ -204,7 +212,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: a copy that was not asked for");
         };
         let is_named = request == 0;
-        if !is_named && (joining.request != request || joining.question.is_none()) {
+        let expects = |question: &Question| question.calls.is_none();
+        let is_expected =
+            joining.request == request && joining.question.is_some_and(|q| expects(&q));
+        if !is_named && !is_expected {
             return effects.ignored("zeus: a copy that was not asked for");
         }
         for entry in entries.iter() {
@@ -216,11 +227,46 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         joining.request += 1;
         joining.backoff.ease();
         if next == 0 {
-            let copied = question.shards;
-            let lacking = joining.lacking;
-            joining.lacking =
-                Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
-            joining.question = None;
+            question.calls = Some(CallsCursor::begin(0));
+            if mutant!("zeus_calls_not_copied") {
+                self.end_question();
+            }
+        }
+        self.ask_donor(now, effects);
+    }
+
+    /// All that a donor was asked for is here.
+    fn end_question(&mut self) {
+        let Some(joining) = &mut self.joining else { return };
+        let Some(question) = joining.question.take() else { return };
+        let (copied, lacking) = (question.shards, joining.lacking);
+        joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
+        self.end_copy_of_calls(&copied);
+    }
+
+    /// Calls of a donor. What is under way meanwhile brings its own.
+    pub(crate) fn on_calls(
+        &mut self,
+        now: Now,
+        request: u64,
+        next: Option<CallsCursor>,
+        parts: Parts<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let joining = self.joining.as_mut().filter(|joining| joining.request == request);
+        let question = joining.and_then(|joining| joining.question.as_mut());
+        let Some(question) = question.filter(|question| question.calls.is_some()) else {
+            return effects.ignored("zeus: calls that were not asked for");
+        };
+        if !self.calls.merge(&question.shards, parts) {
+            return effects.ignored("zeus: damaged calls");
+        }
+        question.calls = next;
+        let joining = self.joining.as_mut().expect("it copies");
+        joining.request += 1;
+        joining.backoff.ease();
+        if next.is_none() {
+            self.end_question();
         }
         self.ask_donor(now, effects);
     }
@@ -290,10 +336,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- the donor -------------------------------------------------------------------------------
 
-    fn is_donor(&self, shard: usize) -> bool {
-        self.layout.is_active() && self.layout.is_placed(shard)
-    }
-
     /// A replica asks for the records of some shards.
     pub(crate) fn on_copy_read(
         &mut self,
@@ -303,7 +345,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         shards: &Shards,
         effects: &mut impl Effects<Self>,
     ) {
-        if !shards.iter().all(|shard| self.is_donor(shard)) {
+        if !shards.iter().all(|shard| self.layout.has_all(shard)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
@@ -338,7 +380,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         key: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.is_donor(shard_of(key)) {
+        if !self.layout.has_all(shard_of(key)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let mut entries = Entries::begin();

@@ -20,8 +20,10 @@ use core::hash::{Hash, Hasher};
 use quorate_machine::{
     Command, Completion, Effects, LaneShared, Origins, Outcome, Share, Slab, Slot, Table, mutant,
 };
+use quorate_rifl::Permit;
 use quorate_types::{Epoch, Incarnation, LaneId, NodeId, Now, Tag, Timestamp, View, lane_of_key};
 
+use crate::calls::home_key;
 use crate::meta::Meta;
 use crate::state::{Key, Zeus};
 use crate::transactions::Need;
@@ -55,6 +57,8 @@ pub enum Letter<X: Command> {
         slot: Slot,
         /// For whom.
         origin: u64,
+        /// The call that it is, if it is one, and the permission to attempt it.
+        permit: Option<Permit>,
         /// The transaction.
         command: X,
     },
@@ -139,6 +143,7 @@ struct Departure<X> {
     slot: Slot,
     origin: u64,
     home: LaneId,
+    permit: Option<Permit>,
     command: X,
 }
 
@@ -428,9 +433,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         match letter {
-            Letter::Submit { slot, origin, command } => {
+            Letter::Submit { slot, origin, permit, command } => {
                 let client = Client::Sent { lane: from, slot };
-                self.admit(now, client, origin, command, effects);
+                self.admit(now, client, origin, permit, command, effects);
             }
             Letter::Answer { slot, completion } => self.on_answer(slot, completion, effects),
             Letter::Ask { key, need, stamp } => {
@@ -497,6 +502,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         tag: Tag,
         origin: u64,
+        permit: Option<Permit>,
         command: X,
         effects: &mut impl Effects<Self>,
     ) {
@@ -514,9 +520,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // It finds keys on the way.
             share = Share::Alone;
         }
-        let home = home.unwrap_or(self.config.lane);
+        let home = match permit {
+            // All tries at a call meet on one lane of each node.
+            Some(_) => lane_of_key(&home_key(&command), lanes),
+            None => home.unwrap_or(self.config.lane),
+        };
         let slot = self.lanes.sent.insert(Sent { tag, origin });
-        let departure = Departure { slot, origin, home, command };
+        let departure = Departure { slot, origin, home, permit, command };
         match self.lanes.origins.begin(origin, share, departure) {
             // Not before this lane acts again, if it has stopped for a view.
             Some(departure) => self.lanes.departing.push_back(departure),
@@ -525,12 +535,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn depart(&mut self, now: Now, departure: Departure<X>, effects: &mut impl Effects<Self>) {
-        let Departure { slot, origin, home, command } = departure;
+        let Departure { slot, origin, home, permit, command } = departure;
         if home == self.config.lane {
-            self.admit(now, Client::Sent { lane: home, slot }, origin, command, effects);
+            self.admit(now, Client::Sent { lane: home, slot }, origin, permit, command, effects);
         } else {
             effects.probe("zeus: a transaction goes to another lane");
-            self.write_to(home, Letter::Submit { slot, origin, command }, effects);
+            self.write_to(home, Letter::Submit { slot, origin, permit, command }, effects);
         }
     }
 

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use quorate_machine::mutant;
+use quorate_rifl::Permit;
 use quorate_types::placement::{self, SHARDS, shard_of};
 use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View};
 
@@ -33,6 +34,7 @@ pub(crate) struct Layout {
     pub(crate) may_place: bool,
     members: Vec<(MemberNumber, NodeId)>,
     shards: Vec<Shard>,
+    view: View,
 }
 
 /// Where one shard lives.
@@ -135,6 +137,7 @@ impl Layout {
             may_place,
             members: live.map(|member| (member.number, member.node)).collect(),
             shards,
+            view: view.clone(),
         }
     }
 
@@ -173,6 +176,27 @@ impl Layout {
     /// The first node that has all of a shard.
     pub(crate) fn donor(&self, shard: usize) -> Option<NodeId> {
         self.shards[shard].directory.first().copied()
+    }
+
+    /// Whether it has all that was ever committed of the shard, and is asked about it.
+    pub(crate) fn has_all(&self, shard: usize) -> bool {
+        self.is_active() && self.is_placed(shard)
+    }
+
+    /// The live members that keep the shard up to date.
+    pub(crate) fn keepers(&self, shard: usize) -> NodeSet {
+        self.shards.get(shard).map(|shard| shard.keepers).unwrap_or_default()
+    }
+
+    /// One of the members that have all of a shard, each in its turn.
+    pub(crate) fn member_with_all(&self, shard: usize, turn: usize) -> Option<NodeId> {
+        let directory = &self.shards.get(shard)?.directory;
+        directory.get(turn % directory.len().max(1)).copied()
+    }
+
+    /// Whether a call may be attempted in this view.
+    pub(crate) fn covers(&self, permit: &Permit) -> bool {
+        permit.covers(&self.view, permit.date)
     }
 
     // --- keys ------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@
 //! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
 //! | LACKS, WHOLE | follower ↔ coordinator or group | I lack what it changes; all of the value |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
+//! | FIND, FOUND | owner ↔ directory node | is there a record of this call? |
 //! | FLOOR | node ↔ leader | forget what was deleted, up to here |
-//! | COPY_READ, COPY_KEY, COPY | joining ↔ active replica | what was there before it joined |
+//! | COPY_READ, COPY_KEY, COPY, CALLS_READ, CALLS | joining ↔ active replica | what was there before it joined |
 //!
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
@@ -69,6 +70,8 @@
 
 extern crate alloc;
 
+mod called;
+mod calls;
 mod commit;
 mod deltas;
 mod directory;
@@ -96,6 +99,8 @@ use quorate_types::{
 
 pub use quorate_machine::Request;
 
+pub use called::{Answered, CallMessage, CallsCursor, Known, Parts};
+pub use calls::{Attempt, ResultTracker};
 pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
 pub use lanes::{Letter, Mail, Stage};
@@ -118,6 +123,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
     type Mail = Mail<X>;
 
     const PROBES: &'static [&'static str] = &[
+        "zeus: a call is answered by an attempt under way",
+        "zeus: a call is answered from its record",
+        "zeus: a call is asked about",
+        "zeus: a call is asked about again",
         "zeus: a default owner claims a key",
         "zeus: a driver begins from an earlier entry",
         "zeus: a driver is behind",
@@ -126,6 +135,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a follower asks whether a transaction is committed",
         "zeus: a former owner drops its copy",
         "zeus: a key is copied by name",
+        "zeus: a home key has moved while its group was asked",
         "zeus: a key bounces",
         "zeus: a key has no directory",
         "zeus: a key is lent to another lane",
@@ -177,7 +187,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Machine for Zeus
                 self.on_message(now, from, epoch, body, effects)
             }
             Event::Request { tag, request: Request { origin, command } } => {
-                self.enqueue(now, tag, origin, command, effects);
+                self.enqueue(now, tag, origin, None, command, effects);
             }
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),
@@ -269,6 +279,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.adopt_floors(floors);
                 self.on_copy(now, request, next, entries, effects);
             }
+            Message::Call(message) => self.on_call_message(now, from, message, effects),
         }
     }
 
@@ -287,6 +298,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_applied(now, effects);
         self.repeat_recovery(now, effects);
         self.repeat_copy(now, effects);
+        self.repeat_questions(now, effects);
         self.sweep(now, effects);
         self.repeat_floor(now, effects);
         let requests = self.acquisitions.values().map(Acquisition::again_at);
@@ -298,6 +310,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.pipeline.next_deadline(),
             self.next_recovery(),
             self.next_copy(),
+            self.calls.next_deadline(),
             self.next_sweep(),
             self.floor.next_deadline(),
         ];
@@ -316,6 +329,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.rounds.clear();
         self.pipeline = Default::default();
         self.streams.clear();
+        self.calls = Default::default();
         (self.recovery, self.joining) = (None, None);
         self.sweep = Default::default();
         self.floor = Default::default();

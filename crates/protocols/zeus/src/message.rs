@@ -8,6 +8,7 @@
 //! entry:   key bytes | version timestamp | under way u8 | settled
 //!          | 0 u8 or 1 u8, round timestamp and requester | content
 //! shards:  four u64, shard *i* is bit *i* of them
+//! update:  its fields | 0 u8 or 1 u8, call
 //! ```
 //! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
 //! four bytes before them, lists a count of four bytes. The epoch is in the header of the frame
@@ -19,6 +20,7 @@ use quorate_machine::{Content, ValueKind, is_collection};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::called::{Answered, CallMessage};
 use crate::layout::Shards;
 
 /// Who wants a key, and since when.
@@ -182,6 +184,8 @@ pub enum Message<'a> {
         /// Records, and entries of the directory.
         entries: Entries<'a>,
     },
+    /// About calls of sessions.
+    Call(CallMessage<'a>),
 }
 
 /// A step of raising the floor.
@@ -218,6 +222,8 @@ pub struct Update<'a> {
     pub depends_on: Slots<'a>,
     /// What it wrote.
     pub items: Items<'a>,
+    /// The call that it is an attempt at, if it is one.
+    pub call: Option<Answered<'a>>,
 }
 
 /// A list of slots, checked.
@@ -328,7 +334,7 @@ fn read_member(reader: &mut Reader<'_>) -> Result<MemberNumber, Malformed> {
     Ok(MemberNumber(number))
 }
 
-fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+pub(crate) fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -393,7 +399,7 @@ fn read_step(reader: &mut Reader<'_>) -> Result<FloorStep, Malformed> {
     steps.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown step of a floor"))
 }
 
-fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> {
+pub(crate) fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> {
     let mut shards = Shards::default();
     for word in &mut shards.0 {
         *word = reader.u64()?;
@@ -601,6 +607,10 @@ impl<'a> Message<'a> {
                 writer.timestamp(update.version);
                 writer.rest(update.depends_on.0);
                 writer.rest(update.items.0);
+                writer.u8(u8::from(update.call.is_some()));
+                if let Some(call) = update.call {
+                    call.encode(writer);
+                }
             }
             Self::Applied { coordinator, slot } => {
                 writer.u8(APPLIED);
@@ -655,6 +665,7 @@ impl<'a> Message<'a> {
                 floors.iter().for_each(|floor| writer.u64(*floor));
                 writer.rest(entries.0);
             }
+            Self::Call(message) => message.encode(writer),
         }
     }
 
@@ -736,7 +747,9 @@ impl<'a> Message<'a> {
                 floors: [reader.u64()?, reader.u64()?],
                 entries: Entries::read(&mut reader)?,
             },
-            _ => return Err(Malformed("unknown kind of message")),
+            _ => CallMessage::read(kind, &mut reader)?
+                .map(Self::Call)
+                .ok_or(Malformed("unknown kind of message"))?,
         };
         reader.end()?;
         Ok(message)
@@ -752,6 +765,10 @@ impl<'a> Update<'a> {
             version: reader.timestamp()?,
             depends_on: Slots::read(reader)?,
             items: Items::read(reader)?,
+            call: match read_flag(reader)? {
+                true => Some(Answered::read(reader)?),
+                false => None,
+            },
         };
         if update.committed >= update.slot {
             return Err(Malformed("an update that all have applied"));

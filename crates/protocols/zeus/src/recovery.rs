@@ -17,6 +17,8 @@ use quorate_machine::{
 };
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
+use crate::called::Answered;
+use crate::commit::followers;
 use crate::follower::{Replay, Stream};
 use crate::lanes::Stage;
 use crate::message::{Items, Message, Slots, Update};
@@ -63,6 +65,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.renew_slots(now, effects);
         self.renew_rounds(now, effects);
         self.renew_requests(now, effects);
+        self.renew_questions(now, effects);
         self.changed.extend(self.transactions.waited_for());
     }
 
@@ -88,9 +91,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             stream.forget_held();
             for applied in stream.applied.values_mut() {
                 let items = Items::check(&applied.items).expect("it was checked");
-                let groups = items.iter().map(|item| layout.group(item.key));
                 // This node, too, may have to apply it to keys that it has come to keep.
-                let followers = groups.fold(NodeSet::EMPTY, NodeSet::union);
+                let followers = followers(&layout, items, &applied.call);
                 applied.replay = Some(Replay { followers, ..Replay::default() });
             }
         }
@@ -148,7 +150,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let none = Slots::write(&[]);
         let depends_on = Slots::check(&none).expect("just written");
         let (committed, version) = (stream.committed, applied.version);
-        let update = Update { coordinator, slot, committed, version, depends_on, items };
+        let call = Answered::trusted(&applied.call);
+        let update = Update { coordinator, slot, committed, version, depends_on, items, call };
         effects.broadcast(to.without(self.layout.node), &Message::Update(update));
     }
 
@@ -199,7 +202,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.recovery = None;
         for coordinator in self.gone() {
             let stream = self.streams.remove(&coordinator).expect("it was found");
-            stream.applied.values().for_each(|applied| self.validate(applied, effects));
+            for (slot, applied) in &stream.applied {
+                self.complete_call((coordinator, *slot), &applied.call);
+                self.validate(applied, effects);
+            }
         }
         self.reach(now, Stage::Recovered, self.layout.epoch, effects);
     }

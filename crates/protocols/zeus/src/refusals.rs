@@ -62,6 +62,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 absurd(at).or((!is_in_order).then_some("zeus: a floor below the one before"))
             }
             Message::Lacks { .. } | Message::Whole { .. } | Message::CopyRead { .. } => None,
+            // What they say is judged where the call is looked at.
+            Message::Call(_) => None,
             Message::Copy { clock, floors: [known, at], entries, .. } => {
                 let mut refused = absurd(clock.max(known).max(at));
                 for entry in entries.iter() {

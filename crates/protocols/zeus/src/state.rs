@@ -10,6 +10,7 @@ use quorate_types::{
     lane_of_key,
 };
 
+use crate::calls::Calls;
 use crate::commit::Pipeline;
 use crate::directory::Round;
 use crate::engine::Options;
@@ -114,6 +115,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) sweep: Sweep,
     pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
+    pub(crate) calls: Calls,
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
@@ -169,6 +171,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             sweep: Sweep::default(),
             floor: Floor::default(),
             transactions: Transactions::default(),
+            calls: Calls::default(),
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
             changed: BTreeSet::new(),

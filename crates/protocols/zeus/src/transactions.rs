@@ -24,8 +24,10 @@ use quorate_machine::{
     Change, Command, Completion, Content, Effects, Gate, LaneShared, OneKey, Outcome, Record as _,
     Refusal, Table, Verdict, Workspace as _, mutant,
 };
+use quorate_rifl::Permit;
 use quorate_types::{LaneId, Now, Tag, Timestamp, limits};
 
+use crate::calls::{Called, Look, home_key};
 use crate::commit::{Answer, Committing};
 use crate::deltas::Wholes;
 use crate::lanes::Client;
@@ -47,8 +49,8 @@ pub enum Need {
 /// What is done with the keys.
 #[derive(Clone, Hash, Debug)]
 enum Task<X> {
-    /// A transaction of this origin runs with them.
-    Run { client: Client, origin: u64, command: X },
+    /// A transaction of this origin runs with them; it may be a call of a session.
+    Run { client: Client, origin: u64, call: Option<Called>, command: X },
     /// The key is lent to this lane, or the lane is told that the key may be read.
     Lend(LaneId),
 }
@@ -110,6 +112,14 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     fn at<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = &'a Op<X>> {
         self.waiting.get(key).into_iter().flatten().map(|id| &self.ops[id])
+    }
+
+    /// Whom to answer, and the call, if a transaction is one.
+    pub(crate) fn call_of(&self, id: u64) -> Option<(Client, &Called)> {
+        match &self.ops.get(&id)?.task {
+            Task::Run { client, call, .. } => Some((*client, call.as_ref()?)),
+            Task::Lend(_) => None,
+        }
     }
 
     /// The ages of those that wait to own a key.
@@ -190,7 +200,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         P: Command<Owned = X, Reply = X::Reply>,
     {
         if !self.read_at_once(now, tag, origin, &command, effects) {
-            self.enqueue(now, tag, origin, command.into_owned(), effects);
+            self.enqueue(now, tag, origin, None, command.into_owned(), effects);
         }
         self.settle_changes(now, effects);
     }
@@ -200,6 +210,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         tag: Tag,
         origin: u64,
+        permit: Option<Permit>,
         command: X,
         effects: &mut impl Effects<Self>,
     ) {
@@ -208,8 +219,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.complete(tag, Outcome::Refused(refusal));
         }
         match self.config.lanes {
-            1 => self.admit(now, Client::Tag(tag), origin, command, effects),
-            _ => self.send_home(tag, origin, command, effects),
+            1 => self.admit(now, Client::Tag(tag), origin, permit, command, effects),
+            _ => self.send_home(tag, origin, permit, command, effects),
         }
     }
 
@@ -219,6 +230,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         client: Client,
         origin: u64,
+        permit: Option<Permit>,
         command: X,
         effects: &mut impl Effects<Self>,
     ) {
@@ -226,6 +238,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         command.visit_keys(&mut |key| {
             keys.insert(Key::from(key));
         });
+        let call = permit.map(|permit| Called { permit, home: home_key(&command) });
+        keys.extend(call.iter().map(|call| call.home.clone()));
         let busy = self.transactions.len() >= limits::OPS_PENDING_MAX;
         let too_large = (keys.len() > limits::TXN_KEYS_MAX).then_some(Refusal::TooLarge);
         let refusal = self.refusal().or(busy.then_some(Refusal::Busy)).or(too_large);
@@ -237,7 +251,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             false => Need::Copy,
         };
         let stamp = self.issue(now);
-        let task = Task::Run { client, origin, command };
+        let task = Task::Run { client, origin, call, command };
         let id = self.transactions.add(Op { task, keys, need, stamp });
         self.op_timeouts.push(now.monotonic + self.config.op_timeout, id);
         if need == Need::Copy {
@@ -364,7 +378,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let has_ended = match lane {
                 Some(lane) => self.end_ask(id, lane, &keys[0], need, effects),
                 None if need == Need::Copy => self.run_reader(now, id, effects),
-                None => self.run(now, id, effects),
+                None => match self.look_up_call(now, id, effects) {
+                    Look::New => self.run(now, id, effects),
+                    Look::Ended | Look::Waits => true,
+                },
             };
             if has_ended {
                 return;
@@ -544,7 +561,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return true;
         }
         let op = self.transactions.ops.get(&id).expect("it waits");
-        let Task::Run { client, origin, command } = &op.task else {
+        let Task::Run { client, origin, command, .. } = &op.task else {
             unreachable!("a lane asks for a key and does not run")
         };
         let (client, origin) = (*client, *origin);
@@ -578,33 +595,41 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if only_reads && work.keys.values().any(OneKey::is_changed) {
             // It has read what has expired, and runs again: its answer may show versions, and `WATCH`
             // needs those of the deletions.
-            if !self.commit(now, None, work, effects) {
+            if !self.commit(now, None, work, None, effects) {
                 self.refuse(id, Refusal::TooLarge, effects);
                 return true;
             }
             return false;
         }
-        match verdict {
-            Verdict::Commit(reply) if work.keys.values().any(OneKey::is_changed) => {
-                self.table.set_writer(origin);
-                let fits = self.commit(now, Some((client, reply)), work, effects);
-                self.table.set_writer(0);
-                if !fits {
-                    self.refuse(id, Refusal::TooLarge, effects);
-                    return true;
-                }
+        if let Verdict::Abandon(_) = verdict {
+            work.abandon();
+        }
+        let (Verdict::Commit(reply) | Verdict::Abandon(reply)) = verdict;
+        let call = match self.answered_call(id, &reply) {
+            Ok(call) => call,
+            Err(refusal) => {
+                self.refuse(id, refusal, effects);
+                return true;
             }
-            Verdict::Commit(reply) | Verdict::Abandon(reply) => {
-                self.counters.reads += 1;
-                let keys = work.keys.keys().map(|key| &**key);
-                match self.pipeline.writers(keys).pop() {
-                    Some(slot) => {
-                        self.pipeline.answer_after(slot, Answer { client, reply, at: None });
-                    }
-                    None => {
-                        let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                        self.answer(client, done, effects);
-                    }
+        };
+        if call.is_some() || work.keys.values().any(OneKey::is_changed) {
+            self.table.set_writer(origin);
+            let fits = self.commit(now, Some((client, reply)), work, call, effects);
+            self.table.set_writer(0);
+            if !fits {
+                self.refuse(id, Refusal::TooLarge, effects);
+                return true;
+            }
+        } else {
+            self.counters.reads += 1;
+            let keys = work.keys.keys().map(|key| &**key);
+            match self.pipeline.writers(keys).pop() {
+                Some(slot) => {
+                    self.pipeline.answer_after(slot, Answer { client, reply, at: None });
+                }
+                None => {
+                    let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                    self.answer(client, done, effects);
                 }
             }
         }
@@ -614,7 +639,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- ends ------------------------------------------------------------------------------------
 
-    fn refuse(&mut self, id: u64, refusal: Refusal, effects: &mut impl Effects<Self>) {
+    pub(crate) fn refuse(&mut self, id: u64, refusal: Refusal, effects: &mut impl Effects<Self>) {
         if let Task::Run { client, .. } = self.transactions.ops[&id].task {
             self.answer(client, Completion::new(Outcome::Refused(refusal)), effects);
         }
@@ -635,7 +660,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Something has used its keys, or will not. The next of its origin has its turn, and who wants its
     /// keys may have them.
-    fn forget(&mut self, id: u64) {
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.calls.forget_question(id);
         let Op { task, keys, .. } = self.transactions.ops.remove(&id).expect("it waits");
         for key in keys {
             if let Some(ids) = self.transactions.waiting.get_mut(&key) {
@@ -691,10 +717,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         client: Option<(Client, X::Reply)>,
         work: Work,
+        call: Option<(Key, Vec<u8>)>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
         let sent = |(key, one): (&Key, &OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
-        if work.keys.iter().map(sent).sum::<usize>() > limits::TXN_BYTES_MAX + ITEM_BYTES {
+        let call_bytes = call.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let bytes = work.keys.iter().map(sent).sum::<usize>() + call_bytes;
+        if bytes > limits::TXN_BYTES_MAX + ITEM_BYTES {
             return false;
         }
         let version = self.issue(now);
@@ -713,13 +742,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let (value, base) = self.write(&key, one.finish(), version, &mut wholes);
             written.push((key, round, value, base));
         }
+        let at = (!written.is_empty()).then_some(version);
         let items = written.iter().map(|(key, round, value, base)| {
             let content: Option<Content<'_>> = value.as_ref().map(Value::content);
             Item { key, round: *round, content, base: *base }
         });
         let items = Items::write(items);
         let items = Items::check(&items).expect("just written");
-        let answer = client.map(|(client, reply)| Answer { client, reply, at: Some(version) });
+        let answer = client.map(|(client, reply)| Answer { client, reply, at });
         if let Some(Answer { client, reply, .. }) = &answer
             && mutant!("zeus_answers_at_local_commit")
         {
@@ -727,7 +757,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.answer(*client, done, effects);
         }
         let read = read.iter().map(|key| &**key).collect();
-        self.append(now, Committing { version, read, items, wholes }, answer, effects);
+        self.append(now, Committing { version, read, items, wholes, call }, answer, effects);
         true
     }
 
@@ -752,7 +782,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         run.read(key);
         if !work.expired.is_empty() {
             effects.probe("zeus: an expired value is deleted");
-            self.commit(now, None, work, effects);
+            self.commit(now, None, work, None, effects);
         }
     }
 

@@ -38,6 +38,12 @@ pub(crate) struct Run<'a, T, U> {
 }
 
 impl Work {
+    /// Takes back all changes.
+    pub(crate) fn abandon(&mut self) {
+        self.expired.clear();
+        self.keys.values_mut().for_each(|key| *key = OneKey::new(Current::ABSENT));
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.keys.len() > limits::TXN_KEYS_MAX || self.bytes > limits::TXN_READ_BYTES_MAX
     }

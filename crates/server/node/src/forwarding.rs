@@ -545,6 +545,7 @@ impl Lane {
             (None, _) => engine.has_transactions() || by_key(),
             (Some(_), Some(CallsHome::Key)) => by_key(),
             (Some(permit), Some(CallsHome::Lease)) => is_at_home(permit.call.lease.lane()),
+            (Some(_), Some(CallsHome::Keys)) => true,
             (Some(_), None) => false,
         };
         fits && fits_keys

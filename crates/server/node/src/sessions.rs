@@ -4,8 +4,8 @@
 //!
 //! A lease belongs to one lane, whose lease manager alone answers for it; the lanes of a node pass requests
 //! on to each other. A transactional engine runs a session's calls on the lane of its lease, so
-//! that their records are there. Engines with [`CallsHome::Key`] run them on the lanes of their keys: there a lease has
-//! records on every lane.
+//! that their records are there. Engines with [`CallsHome::Key`] run them on the lanes of their keys, those
+//! with [`CallsHome::Keys`] see to that themselves: there a lease has records on every lane.
 
 use std::sync::Arc;
 
@@ -258,7 +258,7 @@ impl Lane {
         let engines = self.engines.iter_mut().flatten();
         let by_key = engines.fold(false, |by_key, engine| {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
-            by_key || engine.calls_home() == Some(CallsHome::Key)
+            by_key || engine.calls_home().is_some_and(CallsHome::is_any_lane)
         });
         if by_key && !mutant!("node_verdict_stays_on_its_lane") {
             let verdicts: Arc<[LeaseEnd]> = verdicts.into();
@@ -286,7 +286,7 @@ impl Lane {
             .engines
             .iter_mut()
             .flatten()
-            .filter(|engine| engine.calls_home() == Some(CallsHome::Key))
+            .filter(|engine| engine.calls_home().is_some_and(CallsHome::is_any_lane))
         {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
         }
@@ -324,7 +324,7 @@ impl Lane {
     /// Submits a session's call to a keyspace whose engine has sessions. Its answer comes through
     /// [`Outbox::done`], or, if its lease is no more, through [`Outbox::leased`].
     ///
-    /// It runs on the lane of the lease or of its key. If what the connection was granted last does
+    /// It runs on the lane of the lease or of its key, or on this one. If what the connection was granted last does
     /// not reach far enough, the lease is renewed first, and the new grant comes through
     /// [`Outbox::leased`] ahead of the answer.
     pub fn call(&mut self, now: Now, tag: Tag, call: SessionCall, out: &mut Outbox) {
@@ -333,6 +333,7 @@ impl Lane {
         self.counts.sessions.calls += 1;
         let lane = match self.engine(call.keyspace).and_then(KeyspaceLane::calls_home) {
             Some(CallsHome::Key) => lane_of_hash(hash_key(call.op.key()), self.shared.config.lanes),
+            Some(CallsHome::Keys) => self.id,
             _ if mutant!("node_call_off_its_lane") => self.id,
             _ => call.call.lease.lane(),
         };

@@ -1,9 +1,13 @@
 //! The layouts of messages are pinned, every cut is noticed, and lies are refused.
 
-use quorate_machine::{Content, ValueKind};
+use quorate_machine::{CallError, Content, Refusal, ValueKind};
+use quorate_rifl::{Call, LeaseId};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::Writer;
-use quorate_zeus::{FloorStep, Item, Items, Message, Requester, Settled, Shards, Slots, Update};
+use quorate_zeus::{
+    Answered, CallMessage, CallsCursor, FloorStep, Item, Items, Known, Message, Parts, Requester,
+    Settled, Shards, Slots, Update,
+};
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
 const REQUESTER: Requester = Requester { member: MemberNumber(2), sequence: 3, stamp: AT };
@@ -29,6 +33,8 @@ fn check(message: Message<'_>, golden: &[u8]) {
     assert!(Message::decode(&longer).is_err(), "{message:?} and a byte");
 }
 
+const CALL: Call = Call { lease: LeaseId(8), sequence: 7, first_incomplete: 6, digest: 5 };
+const CALL_BYTES: &[u8] = b"\x08\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x05\0\0\0";
 const AT_BYTES: &[u8] = b"\x05\0\0\0\0\0\0\0\x06\0\0\0";
 const KEY: &[u8] = b"\x01\0\0\0k";
 const REQUESTER_BYTES: &[u8] = b"\x02\0\0\0\x03\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x06\0\0\0";
@@ -77,6 +83,7 @@ fn commit_messages_are_pinned() {
         version: AT,
         depends_on: Slots::check(&slots).expect("just written"),
         items: Items::check(&items).expect("just written"),
+        call: None,
     };
     let head = b"\x02\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
     let depends = b"\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
@@ -84,7 +91,11 @@ fn commit_messages_are_pinned() {
     let second = [b"\x01\0\0\0l", AT_BYTES, b"\0"].concat();
     let delta = [b"\x01\0\0\0m", AT_BYTES, b"\x05", AT_BYTES, b"\x03\x01\0\0\0v"].concat();
     let fields = [&head[..], AT_BYTES, depends, b"\x03\0\0\0", &first, &second, &delta];
-    check(Message::Update(update), &golden(6, &fields));
+    check(Message::Update(update), &golden(6, &[&fields[..], &[b"\0"]].concat()));
+    let call = Some(Answered { shard: 255, call: CALL, date: 9, answer: b"+" });
+    let called = [b"\x01\xff", CALL_BYTES, b"\x09\0\0\0\0\0\0\0\x01\0\0\0+"].concat();
+    let fields = [&fields[..], &[&called]].concat();
+    check(Message::Update(Update { call, ..update }), &golden(6, &fields));
     let (coordinator, slot) = (MemberNumber(2), 4);
     let named = b"\x02\0\0\0\x04\0\0\0\0\0\0\0";
     check(Message::Applied { coordinator, slot }, &golden(7, &[named]));
@@ -124,9 +135,42 @@ fn copies_are_pinned() {
 }
 
 #[test]
+fn messages_about_calls_are_pinned() {
+    let number = b"\x09\0\0\0\0\0\0\0";
+    let find = CallMessage::Find { request: 9, shard: 255, call: CALL, date: 9 };
+    check(Message::Call(find), &golden(16, &[number, b"\xff", CALL_BYTES, number]));
+    let found = |known| Message::Call(CallMessage::Found { request: 9, known });
+    check(found(Known::New { room: 9 }), &golden(17, &[number, b"\0", number]));
+    check(found(Known::Answered(b"+")), &golden(17, &[number, b"\x01\x01\0\0\0+"]));
+    let refusals = [
+        (Refusal::LeaseNeeded, b"\x02"),
+        (Refusal::CallError(CallError::Stale), b"\x03"),
+        (Refusal::CallError(CallError::BeyondWindow), b"\x04"),
+        (Refusal::CallError(CallError::Different), b"\x05"),
+        (Refusal::CallError(CallError::Closed), b"\x06"),
+    ];
+    for (why, byte) in refusals {
+        check(found(Known::Refused(why)), &golden(17, &[number, byte]));
+    }
+    let shards = Shards::that(|shard| shard == 0 || shard == 255);
+    let ends = [b"\x01\0\0\0\0\0\0\0", &[0; 16][..], b"\0\0\0\0\0\0\0\x80"].concat();
+    let from = CallsCursor { shard: 255, record: (LeaseId(9), 9) };
+    let read = Message::Call(CallMessage::Read { request: 9, from, shards });
+    check(read, &golden(18, &[number, b"\xff", number, number, &ends]));
+    let parts = [&b"\xff\x01\0\0\0s"[..], b"\x07\0\0\0\0"].concat();
+    let list = Parts::check(&parts).expect("a list of two");
+    assert_eq!(list.iter().collect::<Vec<_>>(), [(255, &b"s"[..]), (7, b"")]);
+    let length = b"\x0b\0\0\0";
+    let copy = |next| Message::Call(CallMessage::Copy { request: 9, next, parts: list });
+    check(copy(None), &golden(19, &[number, b"\0", length, &parts]));
+    let next = [b"\x01\xff", &number[..], number].concat();
+    check(copy(Some(from)), &golden(19, &[number, &next, length, &parts]));
+}
+
+#[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x10"), "unknown kind of message");
+    assert_eq!(refused(b"\x14"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");
@@ -160,9 +204,13 @@ fn lies_are_refused() {
         [&b"\x06\x02\0\0\0"[..], &number(slot), &number(committed), AT_BYTES].concat()
     };
     let none = b"\0\0\0\0";
-    let update = |head: &[u8], depends: &[u8]| [head, depends, none].concat();
+    let update = |head: &[u8], depends: &[u8]| [head, depends, none, b"\0"].concat();
     assert!(Message::decode(&update(&head(2, 1), none)).is_ok());
     assert!(Message::decode(&update(&head(2, 2), none)).is_err(), "applied by all");
     let itself = b"\x01\0\0\0\x02\0\0\0\0\0\0\0";
     assert!(Message::decode(&update(&head(2, 1), itself)).is_err(), "depends on itself");
+    let number = b"\x09\0\0\0\0\0\0\0";
+    assert_eq!(refused(&golden(17, &[number, b"\x07"])), "unknown refusal of a call");
+    let cut = golden(19, &[number, b"\0\x03\0\0\0\xff\x01\0"]);
+    assert!(Message::decode(&cut).is_err(), "a part that is cut short");
 }

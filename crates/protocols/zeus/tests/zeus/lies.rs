@@ -33,6 +33,7 @@ fn update(slot: u64, version: u64, act: impl FnOnce(&Message<'_>)) {
         version: at(version),
         depends_on: Slots::check(&depends_on).expect("just written"),
         items: Items::check(&items).expect("just written"),
+        call: None,
     }));
 }
 

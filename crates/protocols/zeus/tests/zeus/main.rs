@@ -3,6 +3,7 @@
 //! The machines run over an ordered map; every message is encoded when it is sent and decoded when
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
+mod calls;
 mod codec;
 mod deltas;
 mod lanes;
@@ -12,6 +13,7 @@ mod pitfalls;
 mod placement;
 mod random;
 mod release;
+mod sessions;
 mod support;
 mod transitions;
 mod txn;

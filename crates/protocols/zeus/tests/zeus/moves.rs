@@ -5,7 +5,7 @@
 use quorate_types::Role;
 use quorate_zeus::Message;
 
-use crate::support::{Cluster, MLT, Replicas};
+use crate::support::{Cluster, MLT, Replicas, is_copy};
 
 /// Four members, and node 5, which is not a member yet.
 fn four(replicas: usize, seed: u64) -> Cluster {
@@ -209,7 +209,7 @@ fn a_version_that_a_replica_waits_for_may_never_come() {
     cluster.deliver_all();
     cluster.rejoin(3);
     cluster.submit(1, "append=y:2");
-    cluster.deliver_some(|packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
+    cluster.deliver_some(is_copy);
     cluster.pool.clear();
     cluster.expel(&[1]);
     cluster.deliver_all();

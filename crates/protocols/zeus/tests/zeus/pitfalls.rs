@@ -4,7 +4,7 @@
 use quorate_types::Role;
 use quorate_zeus::{DataState, OwnerState};
 
-use crate::support::{Cluster, MLT, Replicas};
+use crate::support::{Cluster, MLT, Replicas, is_copy};
 
 /// Four nodes and two replicas: `d` belongs to 2, 3; `h` to 1, 3; `c` to 1, 4.
 fn pairs() -> Cluster {
@@ -44,7 +44,7 @@ fn a_replica_that_joins_knows_the_rounds_that_may_be_complete() {
     cluster.expel(&[2]);
     cluster.pool.clear();
     cluster.rejoin(2);
-    cluster.deliver_some(|packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
+    cluster.deliver_some(is_copy);
     assert!(cluster.machine(2).is_caught_up());
     cluster.pool.clear();
     cluster.set_role(2, Role::Active);
@@ -83,7 +83,7 @@ fn a_replica_has_not_joined_before_what_was_under_way_has_come() {
     cluster.deliver_all();
     cluster.rejoin(3);
     let tag = cluster.submit(1, "append=y:2");
-    cluster.deliver_some(|packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
+    cluster.deliver_some(is_copy);
     assert!(!cluster.machine(3).is_caught_up(), "its copy of y is on the way");
     assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), None);
     cluster.deliver_all();

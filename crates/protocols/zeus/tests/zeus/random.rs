@@ -4,6 +4,8 @@
 //!
 //! `quorate-check` judges what the clients saw as strictly serializable.
 
+mod calls;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
@@ -11,10 +13,11 @@ use quorate_check::{
     check_values,
 };
 use quorate_harness::Disorder;
-use quorate_machine::{Machine as _, Outcome, Rng};
+use quorate_machine::{Command as _, Machine as _, Outcome, Rng};
 use quorate_types::{Duration, Incarnation, Instant, NodeId, Role, Timestamp, placement};
 
 use crate::placement::Placer;
+use crate::sessions::{CallName, Sessions};
 use crate::support::{Cluster, Replicas};
 use crate::txn::{Reply, Step, Txn};
 
@@ -51,6 +54,8 @@ struct Plan {
     collect_ms: u64,
     /// How many deletes there are more than one in nine steps of transactions.
     deletes: u64,
+    /// Of 100 transactions that write, how many are calls of sessions, which are tried again and again.
+    calls: u64,
     /// Of 100 transactions, how many look at a key as `WATCH` does. Another one of the same key follows.
     watches: u64,
     /// Of 1000 steps, how many pin a key to a node, or end that. With any, transactions run where they are
@@ -78,6 +83,7 @@ const PLAN: Plan = Plan {
     patient: false,
     collect_ms: 10_000,
     deletes: 0,
+    calls: 0,
     watches: 0,
     pins: 0,
     lists: false,
@@ -92,6 +98,8 @@ struct Asked {
     node: u16,
     /// The life of the node that it was sent to.
     incarnation: Incarnation,
+    /// The call that it is a try at, and the tag of the first try.
+    call: Option<(CallName, u64)>,
 }
 
 struct Run {
@@ -106,6 +114,7 @@ struct Run {
     looks: BTreeMap<u64, (u64, Option<Instant>)>,
     /// Watches of absent keys that have held, and such that have not.
     watched: [u64; 2],
+    sessions: Sessions,
     disorder: Disorder,
     /// Where most transactions are made.
     favourite: u16,
@@ -141,6 +150,7 @@ impl Run {
             answered: BTreeMap::new(),
             looks: BTreeMap::new(),
             watched: [0, 0],
+            sessions: Sessions::default(),
             disorder: Disorder::new(plan.nodes + plan.spares, plan.lost, plan.repeated),
             favourite: 1,
             placer: Placer::default(),
@@ -185,6 +195,9 @@ impl Run {
             }
             let is_watch = matches!(self.asked[&tag].txn.0[..], [Step::Watch(_)]);
             let is_done = matches!(outcome, Outcome::Done(_));
+            if let Some((name, _)) = self.asked[&tag].call {
+                self.sessions.note(name, &outcome);
+            }
             self.answered.insert(tag, (outcome, self.clock));
             if is_watch && is_done {
                 self.look_again(tag);
@@ -223,6 +236,11 @@ impl Run {
                 true => Txn(vec![Step::Watch(format!("k{}", self.rng.below(self.plan.keys)))]),
                 false => self.txn(),
             };
+            if txn.updates() && self.rng.chance(self.plan.calls, 100) {
+                let first = self.cluster.next_tag();
+                let name = self.sessions.begin(&self.cluster, &mut self.rng, &txn, first);
+                return self.try_call(node, name, first, txn);
+            }
             // Few origins, so that some stand in line.
             let origin = u64::from(node) * 100 + self.rng.below(self.plan.origins);
             self.ask(node, origin, txn);
@@ -248,7 +266,8 @@ impl Run {
             self.placer.sent_away(&mut self.cluster, client.2, tag);
         }
         let sent_at = self.cluster.now.monotonic;
-        self.asked.insert(tag, Asked { origin, txn, invoke, sent_at, node, incarnation });
+        let call = None;
+        self.asked.insert(tag, Asked { origin, txn, invoke, sent_at, node, incarnation, call });
         tag
     }
 
@@ -366,6 +385,9 @@ impl Run {
             let node = self.node();
             self.placer.pin(&mut self.rng, self.plan.keys, node);
         }
+        if self.plan.calls > 0 && self.rng.chance(1, 15) {
+            self.call_again();
+        }
         if self.plan.lanes > 1 && self.rng.chance(4, 5) {
             self.cluster.deliver_any_mail(&mut self.rng);
         }
@@ -416,6 +438,9 @@ impl Run {
             self.cluster.run_for(Duration::from_millis(2_500));
         }
         self.note_answers();
+        if self.plan.calls > 0 {
+            self.end_calls();
+        }
         for node in self.cluster.view.active() {
             let steps = self.keys().into_iter().map(Step::Read);
             let all = Txn(steps.collect());
@@ -534,28 +559,41 @@ impl Run {
         self.watched = watched;
     }
 
-    /// The version of what a transaction wrote, if it was told to anybody.
-    fn versions(&self) -> BTreeMap<u64, Timestamp> {
-        let written = self.cluster.subject.written.iter();
-        let named = written.flat_map(|(version, written)| {
+    /// The version of what a transaction wrote, if it was told to anybody. Of several attempts at a call
+    /// that was seen which took effect.
+    fn versions(&self, seen: &BTreeSet<Timestamp>) -> BTreeMap<u64, Timestamp> {
+        let mut versions = BTreeMap::new();
+        for (version, written) in &self.cluster.subject.written {
             let values = written.keys.iter().filter_map(|(_, value)| value.as_ref());
             // Transaction n of the run has tag n + 1.
             let names = values.filter_map(|value| value.rsplit(',').next()?.parse::<u64>().ok());
-            names.map(|name| (name + 1, *version)).collect::<Vec<_>>()
-        });
-        named.collect()
+            for tag in names.map(|name| name + 1) {
+                let known = versions.insert(tag, *version).filter(|known| known != version);
+                if let Some(known) = known.filter(|known| seen.contains(known)) {
+                    assert!(
+                        !seen.contains(version),
+                        "op {tag} took effect at {known:?} and {version:?}"
+                    );
+                    versions.insert(tag, known);
+                }
+            }
+        }
+        versions
     }
 
     fn records(&self) -> Vec<TxnRecord> {
-        let versions = self.versions();
         let replies = self.answered.values().filter_map(|(outcome, _)| match outcome {
             Outcome::Done(reply) => Some(reply.iter().map(|seen| seen.version)),
             _ => None,
         });
         let seen: BTreeSet<Timestamp> = replies.flatten().collect();
+        let versions = self.versions(&seen);
         let mut records = Vec::new();
         for (tag, asked) in &self.asked {
-            let (outcome, mut reply) = match self.answered.get(tag) {
+            if asked.call.is_some_and(|(_, first)| first != *tag) {
+                continue;
+            }
+            let (outcome, mut reply) = match self.end_of(*tag) {
                 // Its client was never told, so nothing began after that.
                 None | Some((Outcome::Unknown, _))
                     if versions.get(tag).is_some_and(|version| seen.contains(version)) =>
@@ -604,7 +642,7 @@ impl Run {
                     ops.push(TxnOp::Write { key: bytes, value });
                 }
             }
-            let timestamp = self.cluster.stamps.get(tag).copied();
+            let timestamp = self.stamp_of(*tag);
             records.push(TxnRecord {
                 process: u64::from(asked.node),
                 id: *tag,

@@ -6,7 +6,7 @@ use quorate_machine::{Machine as _, Outcome, Refusal};
 use quorate_types::{Duration, Instant, LaneId, Role, Timestamp, lane_of_key};
 use quorate_zeus::{FloorStep, Message};
 
-use crate::support::{Cluster, MLT, Replicas, WALL};
+use crate::support::{Cluster, MLT, Replicas, WALL, is_copy};
 use crate::txn::{Seen, txn};
 
 const COLLECT: Duration = Duration::from_millis(50);
@@ -191,7 +191,7 @@ fn what_was_not_copied_is_not_below_the_floor() {
     }
     assert_eq!(cluster.probed("zeus: the floor rises"), 2);
     cluster.submit(1, "append=y:2");
-    cluster.run_some(MLT * 2, |packet| packet.is(0, 0, "copy_read") || packet.is(0, 0, "copy"));
+    cluster.run_some(MLT * 2, is_copy);
     assert!(!cluster.machine(3).is_caught_up(), "its version is under way");
     cluster.pool.clear();
     cluster.expel(&[1]);

@@ -4,21 +4,24 @@
 //! one content of a key, wherever it is found.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use quorate_harness::{Clock, Outbox, Process, Step, Subject};
-use quorate_machine::{Content, Outcome};
+use quorate_harness::{Clock, Outbox, Packet, Process, Step, Subject};
+use quorate_machine::{Command as _, Content, Outcome};
+use quorate_rifl::{Call, Found, LeaseId, Permit, Sessions as _};
 use quorate_storage::{Keeps, SharedTable, Store, ValueInfo};
 use quorate_types::{
     Duration, Epoch, Incarnation, LaneId, MemberNumber, NodeId, Now, Role, Timestamp, hash_key,
-    lane_of_key,
+    lane_of_key, placement,
 };
 use quorate_wire::Writer;
-use quorate_zeus::{Config, DataState, Item, Message, Meta, OwnerState, Zeus};
+use quorate_zeus::{
+    CallMessage, Config, DataState, Item, Message, Meta, OwnerState, Request, Zeus,
+};
 
-use crate::txn::{Txn, appended, txn, value_text};
+use crate::txn::{Reply, Txn, appended, txn, value_text};
 
 pub(crate) type Node = Zeus<SharedTable<Meta>, Txn>;
 
@@ -53,6 +56,8 @@ pub(crate) struct Replicas {
     pub(crate) written: BTreeMap<Timestamp, Written>,
     /// Whether it is not quite known what a transaction wrote.
     pub(crate) has_guessed: Cell<bool>,
+    /// The versions of each call's attempts.
+    pub(crate) attempts: BTreeMap<(LeaseId, u64), BTreeSet<Timestamp>>,
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -113,6 +118,10 @@ impl Subject for Replicas {
             Message::CopyRead { .. } => "copy_read",
             Message::CopyKey { .. } => "copy_key",
             Message::Copy { .. } => "copy",
+            Message::Call(CallMessage::Find { .. }) => "find",
+            Message::Call(CallMessage::Found { .. }) => "found",
+            Message::Call(CallMessage::Read { .. }) => "calls_read",
+            Message::Call(CallMessage::Copy { .. }) => "calls",
         }
     }
 
@@ -153,6 +162,10 @@ impl Subject for Replicas {
             let is_same = *known == written || known.by == by && self.has_guessed.get();
             assert!(is_same, "a version is one transaction's: {known:?} and {written:?}");
             *known = written;
+            if let Some(answered) = update.call {
+                let name = (answered.call.lease, answered.call.sequence);
+                self.attempts.entry(name).or_default().insert(update.version);
+            }
         }
     }
 }
@@ -200,6 +213,11 @@ fn read(store: &Store<Meta>, key: &str) -> Option<(Meta, Option<String>)> {
         value_text(Content { bytes: &bytes, kind, expire_at }, large.as_ref())
     });
     Some((snapshot.meta, value))
+}
+
+/// Whether a message is of a replica that copies what there is, or of its donor.
+pub(crate) fn is_copy(packet: &Packet<Replicas>) -> bool {
+    ["copy_read", "copy", "calls_read", "calls"].contains(&packet.kind())
 }
 
 /// A cluster of replicas.
@@ -270,6 +288,37 @@ impl Cluster {
     /// A client of its own asks; the tag names the op.
     pub(crate) fn submit(&mut self, node: u16, text: &str) -> u64 {
         self.0.submit(node, txn(text))
+    }
+
+    /// A client of its own tries a call.
+    pub(crate) fn call(&mut self, node: u16, permit: Permit, text: &str) -> u64 {
+        let origin = self.tag().0;
+        self.call_on(node, 0, origin, permit, txn(text))
+    }
+
+    /// The same on a lane.
+    pub(crate) fn call_on(
+        &mut self,
+        node: u16,
+        lane: u16,
+        origin: u64,
+        permit: Permit,
+        command: Txn,
+    ) -> u64 {
+        self.advance(Duration::from_nanos(1));
+        let tag = self.tag();
+        let request = Request { origin, command };
+        self.act_on(node, lane, |machine, now, out| machine.call(now, tag, permit, request, out));
+        tag.0
+    }
+
+    /// What a node knows of a call whose home key is this one: its answer, if it is completed.
+    pub(crate) fn record_of(&self, node: u16, home: &str, call: &Call) -> Option<Reply> {
+        let shard = placement::shard_of(home.as_bytes()) as u8;
+        match self.machine_of(node, home).tracker(shard)?.find(call) {
+            Ok(Found::Completed(answer)) => Txn::decode_reply(answer),
+            _ => None,
+        }
     }
 
     /// The values that a finished transaction has read, in order.

@@ -1,4 +1,4 @@
-//! A small language of transactions: `read=a write=b:5 append=c:x put=l:x push=l:y del=d`.
+//! A small language of transactions: `read=a write=b:5 append=c:x put=l:x push=l:y del=d unless=e`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fmt;
 use quorate_collections::{Delta, packed};
 use quorate_machine::{Change, Collection, Command, Content, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
+use quorate_wire::{Reader, Writer};
 
 /// What a transaction does, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -25,13 +26,15 @@ pub(crate) enum Step {
     Del(String),
     /// Reads the key that the value of this one names, which the transaction does not.
     Follow(String),
+    /// Gives up if the key exists: nothing of the transaction happens.
+    Unless(String),
     /// Sets a time at which the value of a key expires, in milliseconds since 1970.
     Expire(String, u64),
 }
 
 impl Step {
     pub(crate) fn is_update(&self) -> bool {
-        !matches!(self, Self::Read(_) | Self::Watch(_) | Self::Follow(_))
+        !matches!(self, Self::Read(_) | Self::Watch(_) | Self::Follow(_) | Self::Unless(_))
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -44,6 +47,7 @@ impl Step {
         | Self::Push(key, _)
         | Self::Del(key)
         | Self::Follow(key)
+        | Self::Unless(key)
         | Self::Expire(key, _)) = self;
         key
     }
@@ -87,6 +91,7 @@ pub(crate) fn txn(text: &str) -> Txn {
         ("push", rest) => Step::Push(pair(rest).0, pair(rest).1),
         ("del", key) => Step::Del(key.to_owned()),
         ("follow", key) => Step::Follow(key.to_owned()),
+        ("unless", key) => Step::Unless(key.to_owned()),
         ("expire", rest) => Step::Expire(pair(rest).0, pair(rest).1.parse().expect("a time")),
         (other, _) => panic!("unknown verb {other:?}"),
     };
@@ -107,6 +112,7 @@ impl fmt::Display for Txn {
                 Step::Push(key, item) => write!(f, "push={key}:{item}")?,
                 Step::Del(key) => write!(f, "del={key}")?,
                 Step::Follow(key) => write!(f, "follow={key}")?,
+                Step::Unless(key) => write!(f, "unless={key}")?,
                 Step::Expire(key, at) => write!(f, "expire={key}:{at}")?,
             }
         }
@@ -218,6 +224,11 @@ impl Command for Txn {
                     reply.push(seen);
                     reply.extend(next.map(|next| look(workspace, &next)));
                 }
+                Step::Unless(key) => {
+                    if look(workspace, key).value.is_some() {
+                        return Verdict::Abandon(Vec::new());
+                    }
+                }
                 Step::Expire(key, at) => {
                     let change = Change::Expire(Some(UnixMillis(*at)));
                     workspace.write(key.as_bytes(), change);
@@ -245,5 +256,29 @@ impl Command for Txn {
 
     fn ranges(&self) -> bool {
         self.0.iter().any(|step| matches!(step, Step::Follow(_)))
+    }
+
+    fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+        let mut writer = Writer(out);
+        for seen in reply {
+            writer.bytes(seen.key.as_bytes());
+            writer.timestamp(seen.version);
+            writer.u8(u8::from(seen.value.is_some()));
+            writer.bytes(seen.value.as_deref().unwrap_or_default().as_bytes());
+        }
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests store text");
+        let mut reader = Reader(bytes);
+        let mut reply = Vec::new();
+        while !reader.0.is_empty() {
+            let key = text(reader.bytes().ok()?);
+            let version = reader.timestamp().ok()?;
+            let exists = reader.u8().ok()? == 1;
+            let value = text(reader.bytes().ok()?);
+            reply.push(Seen { key, version, value: exists.then_some(value) });
+        }
+        Some(reply)
     }
 }
