@@ -377,6 +377,19 @@ fn p3_a_call_that_comes_to_nothing_gets_the_same_answer_again() {
 }
 
 #[test]
+fn a_home_key_stays_until_its_call_is_committed_although_it_is_not_used() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:0");
+    let first = cluster.call(1, permit(0, 0), "name=y");
+    let again = cluster.call(3, permit(0, 0), "name=y");
+    cluster.deliver_some(|packet| packet.kind() != "r-inv");
+    cluster.assert_open(again);
+    cluster.deliver_all();
+    assert_eq!((cluster.read_by(first), cluster.read_by(again)), (vec![], vec![]));
+    assert_eq!(cluster.subject.attempts[&(lease(), 0)].len(), 1);
+}
+
+#[test]
 fn a_call_that_reads_leaves_no_record() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, "write=y:0");

@@ -26,6 +26,8 @@ pub(crate) enum Step {
     Del(String),
     /// Reads the key that the value of this one names, which the transaction does not.
     Follow(String),
+    /// Names a key and does nothing with it.
+    Name(String),
     /// Gives up if the key exists: nothing of the transaction happens.
     Unless(String),
     /// Sets a time at which the value of a key expires, in milliseconds since 1970.
@@ -47,6 +49,7 @@ impl Step {
         | Self::Push(key, _)
         | Self::Del(key)
         | Self::Follow(key)
+        | Self::Name(key)
         | Self::Unless(key)
         | Self::Expire(key, _)) = self;
         key
@@ -91,6 +94,7 @@ pub(crate) fn txn(text: &str) -> Txn {
         ("push", rest) => Step::Push(pair(rest).0, pair(rest).1),
         ("del", key) => Step::Del(key.to_owned()),
         ("follow", key) => Step::Follow(key.to_owned()),
+        ("name", key) => Step::Name(key.to_owned()),
         ("unless", key) => Step::Unless(key.to_owned()),
         ("expire", rest) => Step::Expire(pair(rest).0, pair(rest).1.parse().expect("a time")),
         (other, _) => panic!("unknown verb {other:?}"),
@@ -112,6 +116,7 @@ impl fmt::Display for Txn {
                 Step::Push(key, item) => write!(f, "push={key}:{item}")?,
                 Step::Del(key) => write!(f, "del={key}")?,
                 Step::Follow(key) => write!(f, "follow={key}")?,
+                Step::Name(key) => write!(f, "name={key}")?,
                 Step::Unless(key) => write!(f, "unless={key}")?,
                 Step::Expire(key, at) => write!(f, "expire={key}:{at}")?,
             }
@@ -224,6 +229,7 @@ impl Command for Txn {
                     reply.push(seen);
                     reply.extend(next.map(|next| look(workspace, &next)));
                 }
+                Step::Name(_) => {}
                 Step::Unless(key) => {
                     if look(workspace, key).value.is_some() {
                         return Verdict::Abandon(Vec::new());
