@@ -198,6 +198,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant(
+        "zeus_lane_overtakes_asks",
+        "a transaction waits for an older one of another lane that asks for its key",
+        false,
+    ),
+    mutant(
         "zeus_single_pass_read",
         "what a reader of several lanes has seen was there at one moment",
         false,
@@ -210,6 +215,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant("zeus_copy_without_rounds", "a copy includes the rounds that are under way", true),
     mutant("zeus_takes_again", "an owner does not take again what it has taken", false),
+    release_mutant(
+        "zeus_releases_what_is_needed",
+        "a key is not released while something here waits for it",
+        false,
+    ),
     release_mutant(
         "zeus_forgets_without_release",
         "nobody forgets a key before its owner has given it up",

@@ -65,12 +65,25 @@ pub fn unit_of(key: &[u8]) -> &[u8] {
 }
 
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, &byte| {
-        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 }
-        })
-    })
+    bytes.iter().fold(0, |crc: u16, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)])
 }
+
+/// What each byte makes of an empty remainder, by the polynomial of XMODEM.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 /// The partition of a key, out of `partitions`: equal shares of the slots of a Redis cluster, so
 /// that keys with one hash tag share a partition.

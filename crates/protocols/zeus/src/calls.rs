@@ -261,15 +261,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         Look::Ended
     }
 
-    /// The call that a transaction is, with its answer, if it is one; the home key is named with it.
+    /// A call, of the transaction of this number, with its answer; the home key is named with it.
     pub(crate) fn answered_call(
         &self,
         id: u64,
+        called: &Called,
         reply: &X::Reply,
-    ) -> Result<Option<(Key, Vec<u8>)>, Refusal> {
-        let Some((_, Called { permit, home })) = self.transactions.call_of(id) else {
-            return Ok(None);
-        };
+    ) -> Result<(Key, Vec<u8>), Refusal> {
+        let Called { permit, home } = called;
         let mut answer = Vec::new();
         X::encode_reply(reply, &mut answer);
         let (shard, call, date) = (shard_number(home), permit.call, permit.date);
@@ -281,7 +280,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return Err(Refusal::SessionFull);
         }
         let answered = Answered { shard, call, date, answer: &answer };
-        Ok(Some((home.clone(), Answered::write(Some(answered)))))
+        Ok((home.clone(), Answered::write(Some(answered))))
     }
 
     fn room(&self, shard: u8, lease: LeaseId) -> u64 {

@@ -105,6 +105,16 @@ impl<R> Pipeline<R> {
         slots
     }
 
+    /// Notes that the next slot touches a key; what touched it before.
+    fn touch(&mut self, key: &[u8], slot: u64) -> &mut Touch {
+        if !self.touched.contains_key(key) {
+            self.touched.insert(key.into(), Touch::default());
+        }
+        let touch = self.touched.get_mut(key).expect("it is there now");
+        touch.last = slot;
+        touch
+    }
+
     fn get_mut(&mut self, slot: u64) -> Option<&mut Slot<R>> {
         let at = slot.checked_sub(self.committed + 1)?;
         self.slots.get_mut(usize::try_from(at).ok()?)
@@ -183,22 +193,27 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let Committing { version, mut read, items, wholes, call } = committing;
-        let written: Vec<&[u8]> = items.iter().map(|item| item.key).collect();
         let (home, call) = call.unzip();
         let call = call.unwrap_or_default();
         if let Some(home) = &home {
-            let is_touched = written.contains(&&**home) || read.contains(&&**home);
+            let is_touched =
+                items.iter().any(|item| item.key == &**home) || read.contains(&&**home);
             // Its owner is not done with it before all members of its group have the record.
             read.extend(Some(&**home).filter(|_| !is_touched && !mutant!("zeus_home_given_early")));
         }
-        let keys = || written.iter().chain(&read).copied();
-        let depends_on = self.pipeline.writers(keys());
         let slot = self.pipeline.last() + 1;
-        for key in keys() {
-            let touch = self.pipeline.touched.entry(key.into()).or_default();
-            touch.last = slot;
-            touch.written = if written.contains(&key) { slot } else { touch.written };
+        let mut depends_on = Vec::new();
+        for item in items.iter() {
+            let touch = self.pipeline.touch(item.key, slot);
+            depends_on.extend((touch.written > 0).then_some(touch.written));
+            touch.written = slot;
         }
+        for key in &read {
+            let touch = self.pipeline.touch(key, slot);
+            depends_on.extend((touch.written > 0).then_some(touch.written));
+        }
+        depends_on.sort_unstable();
+        depends_on.dedup();
         let followers = followers(&self.layout, items, &call).without(self.layout.node);
         let read = read.iter().map(|key| Key::from(*key)).collect();
         if let Some(home) = home {
@@ -285,7 +300,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             if touch.last == committed {
                 self.pipeline.touched.remove(key);
             }
-            self.changed.insert(key.into());
+            self.note_if_wanted(key);
         }
         self.counters.commits += 1;
         // With no live follower nobody has confirmed that this node is still a member.

@@ -411,6 +411,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let meta = self.meta(key);
+        let is_settled = (meta.round, meta.owner, meta.state) == (at, owner, OwnerState::Valid);
+        if is_settled && !self.rounds.contains_key(key) && self.layout.in_group(key) {
+            return;
+        }
         let rights = self.rights();
         let owned = rights.may_own(&meta, key) && self.layout.node_of(meta.owner).is_some();
         if owned && owner != self.layout.number && !mutant!("zeus_moved_without_owner") {

@@ -199,11 +199,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         } else {
             held = match self.try_to_apply(now, coordinator, slot, held, effects) {
-                Ok(()) => {
+                None => {
                     effects.send(from, &applied);
                     return self.apply_held(now, coordinator, effects);
                 }
-                Err(held) => held,
+                Some(held) => held,
             };
             if mutant!("zeus_missing_base_acknowledged") {
                 effects.send(from, &applied);
@@ -224,19 +224,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         slot: u64,
         mut held: Held,
         effects: &mut impl Effects<Self>,
-    ) -> Result<(), Held> {
+    ) -> Option<Held> {
         let items = Items::check(&held.items).expect("it was checked");
         let lacking = self.lacking(held.version, items, &held.wholes);
         if lacking.is_empty() {
             self.apply(now, coordinator, slot, held, effects);
-            return Ok(());
+            return None;
         }
         let is_asked = held.asks != Backoff::default() && mutant!("zeus_whole_asked_for_once");
         let timeout = self.config.message_loss_timeout;
         if !is_asked && held.asks.is_over(now, timeout, DOUBLINGS_MAX) {
             self.ask_for_wholes(coordinator, slot, &lacking, effects);
         }
-        Err(held)
+        Some(held)
     }
 
     fn apply(
@@ -394,8 +394,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let Some(slot) = free.map(|(slot, _)| *slot) else { return };
             let held = stream.held.remove(&slot).expect("it was found");
             at = match self.try_to_apply(now, coordinator, slot, held, effects) {
-                Ok(()) => 0,
-                Err(held) => {
+                None => 0,
+                Some(held) => {
                     let stream = self.streams.get_mut(&coordinator).expect("it was found");
                     stream.held.insert(slot, held);
                     slot + 1

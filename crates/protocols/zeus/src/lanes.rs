@@ -486,7 +486,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A key has a new version, or one that may be read: its lane tries what waits for the key again.
     pub(crate) fn note_changed(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
         if self.is_own(key) {
-            self.changed.insert(key.into());
+            self.note_if_wanted(key);
         } else {
             let lane = lane_of_key(key, self.config.lanes);
             self.write_to(lane, Letter::Changed { key: key.into() }, effects);

@@ -35,6 +35,9 @@ pub(crate) struct Layout {
     members: Vec<(MemberNumber, NodeId)>,
     shards: Vec<Shard>,
     view: View,
+    /// Whether the members of all groups are the same nodes. Only the order in which they are default
+    /// owners needs a key's shard then.
+    is_same: bool,
 }
 
 /// Where one shard lives.
@@ -126,7 +129,9 @@ impl Layout {
                 directory,
             }
         };
-        let shards = (0..SHARDS).map(&mut shard).collect();
+        let shards: Vec<Shard> = (0..SHARDS).map(&mut shard).collect();
+        let members = |shard: &Shard| (shard.keepers, shard.readers);
+        let is_same = shards.iter().all(|shard| members(shard) == members(&shards[0]));
         Self {
             epoch: view.epoch,
             node,
@@ -138,6 +143,7 @@ impl Layout {
             members: live.map(|member| (member.number, member.node)).collect(),
             shards,
             view: view.clone(),
+            is_same,
         }
     }
 
@@ -205,10 +211,15 @@ impl Layout {
         self.shards.get(shard_of(key))
     }
 
+    /// A shard with the members of the key's group, in any order.
+    fn members_of(&self, key: &[u8]) -> Option<&Shard> {
+        if self.is_same { self.shards.first() } else { self.shard(key) }
+    }
+
     /// The live members that keep a key up to date, besides its owner: those of its group, and those
     /// that are about to be.
     pub(crate) fn group(&self, key: &[u8]) -> NodeSet {
-        self.shard(key).map(|shard| shard.keepers).unwrap_or_default()
+        self.members_of(key).map(|shard| shard.keepers).unwrap_or_default()
     }
 
     /// Whether this node is one of them.
@@ -224,7 +235,7 @@ impl Layout {
     /// The members that may be read a key from: those that have it and will go on to. No write waits
     /// for a node to hear that it has left the group, so one that is about to leave reads no more.
     pub(crate) fn readers(&self, key: &[u8]) -> NodeSet {
-        self.shard(key).map(|shard| shard.readers).unwrap_or_default()
+        self.members_of(key).map(|shard| shard.readers).unwrap_or_default()
     }
 
     /// Whether this node is one of them.

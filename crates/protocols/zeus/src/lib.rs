@@ -85,6 +85,7 @@ mod message;
 mod meta;
 mod ownership;
 mod placement;
+mod readers;
 mod recovery;
 mod refusals;
 mod state;

@@ -233,8 +233,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
     }
 
     pub(crate) fn meta(&mut self, key: &[u8]) -> Meta {
-        let absent = self.absent(key);
-        self.table.lock_existing(key).map_or(absent, |record| record.meta().or(absent))
+        let known = self.table.lock_existing(key).map(|record| record.meta()).unwrap_or_default();
+        // The usual record has a round, and then it has all its words.
+        if known.round == Timestamp::ZERO { known.or(self.absent(key)) } else { known }
     }
 
     /// Changes the words of a record in one go: another lane may change others of them.

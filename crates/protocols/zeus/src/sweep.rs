@@ -219,6 +219,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 && self.layout.is_active()
                 && self.lanes.has_recovered
                 && self.rounds.len() < ROUNDS_MAX
+                && (!self.is_needed(key) || mutant!("zeus_releases_what_is_needed"))
                 && self.layout.default_owner(key) == Some(self.layout.node);
             return if is_due { Fate::Release } else { Fate::ComeBack };
         }
@@ -226,6 +227,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             true => Fate::Forget(meta),
             false => Fate::WaitForFloor,
         }
+    }
+
+    /// Whether a transaction of this lane, or another lane, waits for a key. To release it would take it
+    /// from an older transaction, which would have to ask for it again.
+    fn is_needed(&self, key: &[u8]) -> bool {
+        self.transactions.wait_for(key) || self.acquisitions.contains_key(key)
     }
 
     pub(crate) fn next_sweep(&self) -> Instant {

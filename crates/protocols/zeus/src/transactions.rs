@@ -34,8 +34,9 @@ use crate::lanes::Client;
 use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
+use crate::readers::Read;
 use crate::state::{Key, Zeus};
-use crate::workspace::{Run, Work, absent_version};
+use crate::workspace::{Run, Work};
 
 /// What a transaction needs of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,16 +82,24 @@ pub(crate) struct Transactions<X> {
     ready: VecDeque<u64>,
 }
 
-/// How a transaction that only reads has run.
-enum Read<R> {
-    Done(R),
+/// Who runs a transaction, and the keys that it may use besides those at hand.
+struct By<'a> {
+    client: Client,
+    origin: u64,
+    needed: &'a BTreeSet<Key>,
+    /// Its number here and the call, if it is a call of a session.
+    call: Option<(u64, &'a Called)>,
+}
+
+/// How a transaction has run that owns its keys.
+enum Ran {
+    /// It is committed here, or has changed nothing.
+    Ended,
     /// It finds these keys on the way.
     Missing(Vec<Key>),
-    /// What it has read has expired.
+    /// What it has read had expired and is deleted now: it runs again.
     Expired,
-    TooLarge,
-    /// Something of it was changed meanwhile.
-    Changed,
+    Refused(Refusal),
 }
 
 impl<X> Default for Transactions<X> {
@@ -137,6 +146,15 @@ impl<X: Command<Owned = X>> Transactions<X> {
     pub(crate) fn keeps(&self, key: &[u8], stamp: Timestamp) -> bool {
         let mut owners = self.at(key).filter(|op| op.need == Need::Owner);
         owners.any(|op| op.stamp < stamp || mutant!("zeus_younger_wins"))
+    }
+
+    /// Whether another lane asks to own a key for a transaction that is older than this age, or of any age.
+    /// Who comes later waits for it: otherwise a key that is always being written would never be lent.
+    fn is_asked_before(&self, key: &[u8], stamp: Option<Timestamp>) -> bool {
+        let is_ask = |op: &Op<X>| matches!(op.task, Task::Lend(_)) && op.need == Need::Owner;
+        let mut asks = self.at(key).filter(|op| is_ask(op));
+        asks.any(|op| stamp.is_none_or(|stamp| op.stamp < stamp))
+            && !mutant!("zeus_lane_overtakes_asks")
     }
 
     /// Whether a transaction waits for a key.
@@ -199,7 +217,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        if !self.read_at_once(now, tag, origin, &command, effects) {
+        let has_ended = self.read_at_once(now, tag, origin, &command, effects)
+            || self.run_at_once(now, tag, origin, &command, effects);
+        if !has_ended {
             self.enqueue(now, tag, origin, None, command.into_owned(), effects);
         }
         self.settle_changes(now, effects);
@@ -328,6 +348,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         lacks
     }
 
+    /// Something of a key has changed: what waits for it is to be tried again, if anything does.
+    pub(crate) fn note_if_wanted(&mut self, key: &[u8]) {
+        let is_wanted = self.transactions.wait_for(key)
+            || self.rounds.contains_key(key)
+            || self.lanes.is_borrowed(key);
+        if is_wanted {
+            self.changed.insert(key.into());
+        }
+    }
+
     /// Runs a transaction if it may use all its keys; asks for those that are missing otherwise.
     fn try_to_run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) {
         loop {
@@ -393,7 +423,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.is_own(key) {
             return self.may_use_borrowed(key, stamp);
         }
-        if self.lanes.is_lent(key) {
+        if self.lanes.is_lent(key) || self.transactions.is_asked_before(key, Some(stamp)) {
             return false;
         }
         let (meta, rights) = (self.meta(key), self.rights());
@@ -433,81 +463,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     // --- readers ---------------------------------------------------------------------------------
-
-    /// Answers a transaction that only reads if that is possible in this step.
-    fn read_at_once<P>(
-        &mut self,
-        now: Now,
-        tag: Tag,
-        origin: u64,
-        command: &P,
-        effects: &mut impl Effects<Self>,
-    ) -> bool
-    where
-        P: Command<Owned = X, Reply = X::Reply>,
-    {
-        let may_try = !command.updates()
-            && self.refusal().is_none()
-            && !self.lanes.is_stopped()
-            && !self.has_line(origin);
-        if !may_try {
-            return false;
-        }
-        match self.read(now, command) {
-            Read::Done(reply) => {
-                let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                effects.complete_on(tag, done);
-                true
-            }
-            Read::Changed => {
-                effects.probe("zeus: a reader is overtaken by a commit");
-                false
-            }
-            _ => false,
-        }
-    }
-
-    /// Runs a transaction that only reads, on copies that may all be read at one moment.
-    fn read<P>(&mut self, now: Now, command: &P) -> Read<X::Reply>
-    where
-        P: Command<Owned = X, Reply = X::Reply>,
-    {
-        let rights = self.rights();
-        let mut work = Work::default();
-        let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
-        let (table, wall) = (&mut self.table, now.wall());
-        let lanes = self.config.lanes;
-        let deletes_expired = false;
-        let mut run = Run { table, work: &mut work, now: wall, may_use, lanes, deletes_expired };
-        let verdict = command.run(wall, &mut run);
-        if work.is_full() {
-            return Read::TooLarge;
-        }
-        if !work.missing.is_empty() {
-            return Read::Missing(work.missing);
-        }
-        if !work.expired.is_empty() {
-            return Read::Expired;
-        }
-        // Other lanes change records, too. What has not changed between the first look at the last key
-        // and the second at the first was there at one moment in between.
-        let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
-        let has_changed = |(key, one): (&Key, &OneKey<'_>)| {
-            let known = self.table.lock_existing(key).map(|record| record.meta());
-            let absent = || absent_version(&self.table, lanes, key);
-            let version = known.map_or_else(absent, |meta| meta.version);
-            version != one.timestamp() || !rights.may_read(&known.unwrap_or_default(), key)
-        };
-        if is_shared && work.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
-            return Read::Changed;
-        }
-        match verdict {
-            Verdict::Commit(reply) | Verdict::Abandon(reply) => {
-                self.counters.reads += 1;
-                Read::Done(reply)
-            }
-        }
-    }
 
     /// Runs a transaction that only reads. Whether it has ended.
     fn run_reader(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
@@ -554,40 +509,98 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- writers ---------------------------------------------------------------------------------
 
+    /// Runs a transaction that writes in this step if nothing of its origin waits and this lane may use
+    /// every key that it touches. Whether it has ended.
+    fn run_at_once<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: &P,
+        effects: &mut impl Effects<Self>,
+    ) -> bool
+    where
+        P: Command<Owned = X, Reply = X::Reply>,
+    {
+        let may_try = command.updates()
+            && self.refusal().is_none()
+            && !self.lanes.is_stopped()
+            && !self.has_line(origin);
+        if !may_try {
+            return false;
+        }
+        let by = By { client: Client::Tag(tag), origin, needed: &BTreeSet::new(), call: None };
+        match self.execute(now, by, command, effects) {
+            Ran::Ended => true,
+            Ran::Refused(refusal) => {
+                effects.complete(tag, Outcome::Refused(refusal));
+                true
+            }
+            Ran::Missing(_) | Ran::Expired => false,
+        }
+    }
+
     /// Runs a transaction that owns all its keys. Whether it has ended.
     fn run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
-        if self.pipeline.is_full() {
-            self.refuse(id, Refusal::Busy, effects);
-            return true;
-        }
-        let op = self.transactions.ops.get(&id).expect("it waits");
-        let Task::Run { client, origin, command, .. } = &op.task else {
+        let Op { task, keys, need, stamp } = self.transactions.ops.remove(&id).expect("it waits");
+        let Task::Run { client, origin, call, command } = &task else {
             unreachable!("a lane asks for a key and does not run")
         };
-        let (client, origin) = (*client, *origin);
+        let call = call.as_ref().map(|call| (id, call));
+        let by = By { client: *client, origin: *origin, needed: &keys, call };
+        let ran = self.execute(now, by, command, effects);
+        self.transactions.ops.insert(id, Op { task, keys, need, stamp });
+        match ran {
+            Ran::Ended => self.forget(id),
+            Ran::Refused(refusal) => self.refuse(id, refusal, effects),
+            Ran::Missing(missing) => {
+                self.need_too(id, missing, effects);
+                return false;
+            }
+            Ran::Expired => return false,
+        }
+        true
+    }
+
+    /// Runs a transaction on keys that are owned here, and commits what it changes.
+    fn execute<P>(
+        &mut self,
+        now: Now,
+        by: By<'_>,
+        command: &P,
+        effects: &mut impl Effects<Self>,
+    ) -> Ran
+    where
+        P: Command<Owned = X, Reply = X::Reply>,
+    {
+        if self.pipeline.is_full() {
+            return Ran::Refused(Refusal::Busy);
+        }
+        let By { client, origin, needed, call } = by;
         let rights = self.rights();
-        let (config, lanes) = (&self.config, &self.lanes);
+        let (config, lanes, transactions) = (&self.config, &self.lanes, &self.transactions);
         let is_at_hand = |meta: &Meta, key: &[u8]| {
-            config.is_own(key) && rights.may_own(meta, key) && !lanes.is_lent(key)
+            config.is_own(key)
+                && rights.may_own(meta, key)
+                && !lanes.is_lent(key)
+                && !transactions.is_asked_before(key, None)
         };
         let mut work = Work::default();
         let mut run = Run {
             table: &mut self.table,
             work: &mut work,
             now: now.wall(),
-            may_use: |meta: &Meta, key: &[u8]| op.keys.contains(key) || is_at_hand(meta, key),
+            may_use: |meta: &Meta, key: &[u8]| needed.contains(key) || is_at_hand(meta, key),
             lanes: config.lanes,
             deletes_expired: true,
         };
         let verdict = command.run(now.wall(), &mut run);
         let only_reads = !command.updates() && !mutant!("zeus_expired_version_shown");
         if work.is_full() {
-            self.refuse(id, Refusal::TooLarge, effects);
-            return true;
+            return Ran::Refused(Refusal::TooLarge);
         }
         if !work.missing.is_empty() {
-            self.need_too(id, work.missing, effects);
-            return false;
+            return Ran::Missing(work.missing);
         }
         // Its version is above all that it has read or overwritten, also on other lanes.
         let seen = work.keys.values().map(|one| one.timestamp().version).max();
@@ -595,46 +608,37 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if only_reads && work.keys.values().any(OneKey::is_changed) {
             // It has read what has expired, and runs again: its answer may show versions, and `WATCH`
             // needs those of the deletions.
-            if !self.commit(now, None, work, None, effects) {
-                self.refuse(id, Refusal::TooLarge, effects);
-                return true;
-            }
-            return false;
+            return match self.commit(now, None, work, None, effects) {
+                true => Ran::Expired,
+                false => Ran::Refused(Refusal::TooLarge),
+            };
         }
         if let Verdict::Abandon(_) = verdict {
             work.abandon();
         }
         let (Verdict::Commit(reply) | Verdict::Abandon(reply)) = verdict;
-        let call = match self.answered_call(id, &reply) {
+        let call = match call.map(|(id, call)| self.answered_call(id, call, &reply)).transpose() {
             Ok(call) => call,
-            Err(refusal) => {
-                self.refuse(id, refusal, effects);
-                return true;
-            }
+            Err(refusal) => return Ran::Refused(refusal),
         };
         if call.is_some() || work.keys.values().any(OneKey::is_changed) {
             self.table.set_writer(origin);
             let fits = self.commit(now, Some((client, reply)), work, call, effects);
             self.table.set_writer(0);
-            if !fits {
-                self.refuse(id, Refusal::TooLarge, effects);
-                return true;
+            return if fits { Ran::Ended } else { Ran::Refused(Refusal::TooLarge) };
+        }
+        self.counters.reads += 1;
+        let keys = work.keys.keys().map(|key| &**key);
+        match self.pipeline.writers(keys).pop() {
+            Some(slot) => {
+                self.pipeline.answer_after(slot, Answer { client, reply, at: None });
             }
-        } else {
-            self.counters.reads += 1;
-            let keys = work.keys.keys().map(|key| &**key);
-            match self.pipeline.writers(keys).pop() {
-                Some(slot) => {
-                    self.pipeline.answer_after(slot, Answer { client, reply, at: None });
-                }
-                None => {
-                    let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                    self.answer(client, done, effects);
-                }
+            None => {
+                let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                self.answer(client, done, effects);
             }
         }
-        self.forget(id);
-        true
+        Ran::Ended
     }
 
     // --- ends ------------------------------------------------------------------------------------
@@ -795,7 +799,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return meta.round;
         }
         if self.layout.node_of(meta.owner).is_some() {
-            return self.settled(key).round;
+            return self.rounds.get(key).map_or(meta.round, |round| round.previous.round);
         }
         effects.probe("zeus: a default owner claims a key");
         let owner = self.layout.number;

@@ -20,6 +20,8 @@ pub enum Workload {
     Multi,
     /// Moves money between two accounts.
     Bank,
+    /// Reads three keys.
+    Mget,
 }
 
 /// One kind of Retwis's transactions: its share in percent, and its numbers of gets and puts.
@@ -42,10 +44,12 @@ const RETWIS: [Part; 4] = [
 const TIMELINE_GETS_MAX: u64 = 10;
 /// The most that one transfer moves.
 const TRANSFER_MAX: u64 = 10;
+/// Keys that `mget` reads.
+const MGET_KEYS: u64 = 3;
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::YcsbT, Self::Retwis, Self::Multi, Self::Bank];
+    pub const ALL: [Self; 5] = [Self::YcsbT, Self::Retwis, Self::Multi, Self::Bank, Self::Mget];
     /// The first balance of an account.
     pub const BALANCE: i64 = 1000;
 
@@ -56,13 +60,14 @@ impl Workload {
             Self::Retwis => "retwis",
             Self::Multi => "multi",
             Self::Bank => "bank",
+            Self::Mget => "mget",
         }
     }
 
     /// How its keys and values are spelled.
     pub const fn layout(self) -> Layout {
         match self {
-            Self::YcsbT | Self::Retwis => Layout::PAPER,
+            Self::YcsbT | Self::Retwis | Self::Mget => Layout::PAPER,
             Self::Multi => Layout::COMPARE,
             Self::Bank => Layout::BANK,
         }
@@ -75,6 +80,7 @@ impl Workload {
             Self::YcsbT | Self::Multi => 1,
             Self::Retwis => TIMELINE_GETS_MAX,
             Self::Bank => 2,
+            Self::Mget => MGET_KEYS,
         }
     }
 
@@ -82,7 +88,7 @@ impl Workload {
     pub const fn first_content(self, key: u64) -> Content {
         match self {
             Self::Bank => Content::Number(Self::BALANCE),
-            Self::YcsbT | Self::Retwis | Self::Multi => Content::Filler(key),
+            Self::YcsbT | Self::Retwis | Self::Multi | Self::Mget => Content::Filler(key),
         }
     }
 }
@@ -194,6 +200,7 @@ impl Source for Generator {
             Workload::Retwis => self.make_retwis(),
             Workload::Multi => self.make(TransactionKind::GetSet, 1, 1),
             Workload::Bank => self.make_transfer(),
+            Workload::Mget => self.make(TransactionKind::ReadKeys, MGET_KEYS, 0),
         }
         &self.transaction
     }
@@ -204,6 +211,8 @@ impl Source for Generator {
 pub struct Fill {
     first: First,
     keys: u64,
+    /// The node that writes each key; none if that makes no difference.
+    homes: Vec<u16>,
     next: u64,
     transaction: Transaction,
 }
@@ -218,13 +227,15 @@ enum First {
 impl Fill {
     /// The first contents of `0..keys`.
     pub fn new(workload: Workload, keys: u64) -> Self {
-        Self { first: First::Workload(workload), keys, next: 0, transaction: Transaction::empty() }
+        let (first, homes) = (First::Workload(workload), Vec::new());
+        Self { first, keys, homes, next: 0, transaction: Transaction::empty() }
     }
 
-    /// The first contents of a scenario's keys.
-    pub fn of(scenario: &Scenario) -> Self {
+    /// The first contents of a scenario's keys, each written at its home; its units are in so many parts.
+    pub fn of(scenario: &Scenario, parts: u64) -> Self {
         let (first, keys) = (First::Scenario(scenario.first_contents()), scenario.keys());
-        Self { first, keys, next: 0, transaction: Transaction::empty() }
+        let homes = scenario.first_homes(parts);
+        Self { first, keys, homes, next: 0, transaction: Transaction::empty() }
     }
 
     /// How many keys are written.
@@ -256,6 +267,7 @@ impl Source for Fill {
                 break put;
             }
         };
+        self.transaction.node = self.homes.get(put.key as usize).copied();
         self.transaction.puts.clear();
         self.transaction.puts.push(put);
         &self.transaction
@@ -407,6 +419,13 @@ mod tests {
     }
 
     #[test]
+    fn mget_reads_three_keys() {
+        for transaction in drawn(Workload::Mget, 50, 0.6, 5) {
+            assert_eq!((transaction.gets.len(), transaction.puts.len()), (3, 0));
+        }
+    }
+
+    #[test]
     fn a_transfer_takes_from_one_what_it_gives_to_another() {
         for transaction in drawn(Workload::Bank, 50, 0.6, 5) {
             let [
@@ -436,7 +455,7 @@ mod tests {
         sweep.ended(0, &Answer::Told(None));
         assert_eq!(sweep.sum(), None);
         let scenario = Scenario::new(Benchmark::Voter, 1, 200);
-        let mut fill = Fill::of(&scenario);
+        let mut fill = Fill::of(&scenario, 1);
         assert_eq!(fill.rows(), 220);
         let filled: Vec<u64> = (0..221).map(|_| fill.next().puts[0].key).collect();
         assert_eq!((filled[39], filled[40], filled[219], filled[220]), (39, 40, 398, 0));

@@ -17,6 +17,7 @@
 //! | `retwis` | one of four kinds, with up to ten keys | Meerkat, table 2 |
 //! | `multi` | `GET` and `SET` of one key | keys and values as in `bench/compare` |
 //! | `bank` | moves money between two accounts | the sum never moves |
+//! | `mget` | reads three keys | |
 //!
 //! A [`Scenario`] makes a [`LocalGenerator`] of the workloads whose transactions mostly use what was
 //! used on the same node before, and an [`Audit`] of what must hold afterwards.

@@ -166,6 +166,11 @@ impl Part {
     fn unit(self, place: u64) -> u64 {
         place * self.count + self.index
     }
+
+    /// The place of one of its units.
+    fn place(self, unit: u64) -> u64 {
+        unit / self.count
+    }
 }
 
 /// Most nodes that units are dealt out over.
@@ -268,6 +273,15 @@ impl Scenario {
         FirstContents { benchmark: self.benchmark, keys: self.keys(), loads }
     }
 
+    /// The first home of each key, with units in so many parts.
+    pub(crate) fn first_homes(&self, parts: u64) -> Vec<u16> {
+        let part = |index| LocalGenerator::new(self, Part { index, count: parts }, 0);
+        let generators: Vec<LocalGenerator> = (0..parts).map(part).collect();
+        let slots = self.layout().slots();
+        let home = |key| generators[(key / slots % parts) as usize].home(key);
+        (0..self.keys()).map(home).collect()
+    }
+
     /// The share of write transactions that are remote.
     fn remote_share(&self) -> f64 {
         match self.benchmark {
@@ -347,6 +361,9 @@ trait Model: Send {
 
     /// A transaction of this client ended.
     fn ended(&mut self, client: usize, answer: &Answer);
+
+    /// The node that a key's unit has its home at: a unit of this part, or a key that parts share.
+    fn home(&self, key: u64) -> u16;
 
     /// The sums that the transactions which ended have left.
     fn ledger(&self) -> Ledger;
@@ -435,6 +452,11 @@ impl LocalGenerator {
     pub fn start(&mut self, moves: &Moves) {
         self.drawn = Drawn::default();
         self.model.start(moves);
+    }
+
+    /// The node that a key's unit has its home at.
+    fn home(&self, key: u64) -> u16 {
+        self.model.home(key)
     }
 
     /// What came of the transactions that ended.

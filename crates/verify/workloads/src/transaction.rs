@@ -15,6 +15,8 @@ pub enum TransactionKind {
     LoadTimeline,
     /// `GET` and `SET` of one key.
     GetSet,
+    /// Reads several keys.
+    ReadKeys,
     /// Moves money from one account to another.
     Transfer,
     /// Smallbank: moves all money of a customer to the checking account of another.

@@ -70,6 +70,27 @@ fn a_lane_lends_a_key_when_nothing_under_way_has_used_it() {
 }
 
 #[test]
+fn a_key_that_is_always_being_written_is_lent_all_the_same() {
+    let (mut cluster, [a, b]) = (lanes(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_on(1, 1, 1, txn(&format!("append={b}:1")));
+    let across = cluster.submit_on(1, 0, 2, txn(&format!("write={a}:2 append={b}:2")));
+    cluster.deliver_all_mail();
+    for origin in 3..10 {
+        // One is under way before the last is committed.
+        let before = core::mem::take(&mut cluster.pool);
+        cluster.submit_on(1, 1, origin, txn(&format!("append={b}:{origin}")));
+        cluster.deliver_all_mail();
+        let fresh = core::mem::replace(&mut cluster.pool, before);
+        cluster.deliver_all();
+        cluster.pool.extend(fresh);
+    }
+    assert_eq!(cluster.read_by(across), [Some("01")]);
+    cluster.deliver_all();
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
 fn what_a_lane_has_borrowed_goes_back_to_who_is_older() {
     let (mut cluster, [a, b]) = (lanes(), keys());
     cluster.run(2, &format!("write={a}:0"));

@@ -150,6 +150,8 @@ fn config(keyspace: &KeyspaceConfig, node: NodeId, nodes: u16, lanes: u16) -> No
 pub(super) struct Shape {
     pub(super) layout: Layout,
     pub(super) framing: Framing,
+    /// How many nodes are asked for transactions that no node is the home of.
+    pub(super) ask: u16,
 }
 
 impl Shape {
@@ -248,7 +250,8 @@ impl Clients<'_> {
 
     fn begin(&mut self, now: Now, client: usize, transaction: &Transaction) {
         let nodes = self.lane.hosts.len();
-        let node = transaction.node.map_or(client, usize::from) % nodes;
+        let asked = client % usize::from(self.shape.ask);
+        let node = transaction.node.map_or(asked, usize::from) % nodes;
         let (op, open) = if self.shape.framing.has_two_steps(transaction) {
             let keys = self.shape.keys(transaction).collect();
             (Op::Versions(keys), Open::Versions(node, transaction.clone()))

@@ -49,6 +49,10 @@ pub(super) struct EmbeddedOptions {
     #[arg(long, requires = "embedded", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
     replicas: Option<u16>,
+    /// How many of the nodes clients ask, the first ones. Without it, all
+    #[arg(long, requires = "embedded", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
+    ask: Option<u16>,
     /// Its lanes; each has a thread, which runs that lane of every node
     #[arg(long, default_value_t = 1, requires = "embedded",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::LANES_MAX)))]
@@ -149,6 +153,16 @@ impl Bench<'_> {
             EngineConfig::names_with(|can| can.partitions)
         );
         ensure!(
+            self.own.ask.is_none_or(|ask| ask <= self.own.nodes),
+            "clients can ask at most the {} nodes that there are; lower --ask",
+            self.own.nodes
+        );
+        ensure!(
+            self.own.ask.is_none() || matches!(self.options.workload, Choice::Keys(_)),
+            "clients of {} ask the nodes at which its units live; leave out --ask",
+            self.options.workload.name()
+        );
+        ensure!(
             self.own.replicas.is_none_or(|replicas| replicas <= self.own.nodes),
             "a key has at most one replica on each of the {} nodes; lower --replicas",
             self.own.nodes
@@ -157,7 +171,7 @@ impl Bench<'_> {
     }
 
     fn shape(&self, framing: Framing) -> Shape {
-        Shape { layout: self.load.layout(), framing }
+        Shape { layout: self.load.layout(), framing, ask: self.own.ask.unwrap_or(self.own.nodes) }
     }
 
     /// A generator for each lane.
@@ -305,6 +319,9 @@ struct Summary {
     engine: String,
     isolation: String,
     nodes: u16,
+    /// How many of the nodes clients asked, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ask: Option<u16>,
     /// Of a key, if that was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<u16>,
@@ -365,6 +382,7 @@ impl Summary {
             engine: engine.name().to_owned(),
             isolation: isolation(engine),
             nodes: own.nodes,
+            ask: own.ask,
             replicas: own.replicas,
             lanes: own.lanes,
             clients: own.clients,

@@ -102,7 +102,7 @@ impl<'a> Load<'a> {
     /// Writes every key once.
     pub(super) fn fill(&self) -> Fill {
         match (self.options.workload, &self.scenario) {
-            (_, Some(scenario)) => Fill::of(scenario),
+            (_, Some(scenario)) => Fill::of(scenario, self.parts),
             (Choice::Keys(workload), None) => Fill::new(workload, self.options.keys),
             (Choice::Local(_), None) => unreachable!("a workload with locality has a scenario"),
         }

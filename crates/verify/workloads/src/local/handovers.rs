@@ -404,6 +404,14 @@ impl Model for Handovers {
         }
     }
 
+    fn home(&self, key: u64) -> u16 {
+        let unit = key / LAYOUT.slots();
+        match key % LAYOUT.slots() {
+            0 => self.homes.of(self.part.place(unit)),
+            _ => self.geography.node(unit % STATIONS),
+        }
+    }
+
     fn ledger(&self) -> Ledger {
         Ledger { least: 0, most: 0, unknown: self.unknown }
     }

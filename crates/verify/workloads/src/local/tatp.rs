@@ -261,6 +261,10 @@ impl Model for Tatp {
         self.book.end(client, answer);
     }
 
+    fn home(&self, key: u64) -> u16 {
+        self.homes.of(self.part.place(key / LAYOUT.slots()))
+    }
+
     fn ledger(&self) -> Ledger {
         self.book.ledger()
     }

@@ -453,3 +453,28 @@ fn what_makes_no_sense_is_refused() {
     assert!("tpc-c".parse::<Benchmark>().is_err() && "tatp".parse() == Ok(Benchmark::Tatp));
     assert!("hexagons".parse::<Territories>().is_err());
 }
+
+#[test]
+fn what_is_all_local_uses_keys_where_they_were_written_first() {
+    for benchmark in Benchmark::ALL {
+        for parts in [1, 2] {
+            let scenario = Scenario { remote: Some(0.0), ..Scenario::new(benchmark, 3, 40_000) };
+            let homes = scenario.first_homes(parts);
+            for index in 0..parts {
+                let part = Part { index, count: parts };
+                let mut generator = LocalGenerator::new(&scenario, part, 1);
+                for number in 0..3_000 {
+                    let client = number % 9;
+                    let turn = Turn { client, elapsed: Duration::ZERO };
+                    let drawn = generator.next_at(turn).clone();
+                    let node = drawn.node.unwrap_or(client as u16 % 3);
+                    let keys = drawn.gets.iter().chain(drawn.puts.iter().map(|put| &put.key));
+                    for key in keys {
+                        assert_eq!(homes[*key as usize], node, "{benchmark:?}, key {key}");
+                    }
+                    generator.ended(client, &Answer::Good);
+                }
+            }
+        }
+    }
+}

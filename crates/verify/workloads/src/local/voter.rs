@@ -77,7 +77,7 @@ impl Voter {
         }
     }
 
-    fn home(&self, voter: u64) -> u16 {
+    fn home_of(&self, voter: u64) -> u16 {
         self.homes[usize::from(self.fan_of[voter as usize])]
     }
 
@@ -98,7 +98,7 @@ impl Voter {
         if self.homes.contains(&draw.here) {
             for _ in 0..DRAWS_MAX {
                 let voter = draw.rng.below(voters);
-                if self.home(voter) == draw.here {
+                if self.home_of(voter) == draw.here {
                     return voter;
                 }
             }
@@ -116,7 +116,7 @@ impl Model for Voter {
             let contestant = self.fan_of[voter as usize];
             for _ in 0..DRAWS_MAX {
                 let other = draw.rng.below(self.fan_of.len() as u64);
-                if self.home(other) != self.homes[usize::from(contestant)] {
+                if self.home_of(other) != self.homes[usize::from(contestant)] {
                     voter = other;
                     self.fan_of[voter as usize] = contestant;
                     draw.drawn.remote += 1;
@@ -132,7 +132,7 @@ impl Model for Voter {
         transaction.put(key, Content::Sum(1));
         transaction.rule = Rule::Below(VOTES_MAX);
         // Where the voter's calls are taken.
-        transaction.node = Some(self.home(voter));
+        transaction.node = Some(self.home_of(voter));
         let change = Change { expected: 1, told: (1, 2), bounds: (0, 1) };
         self.book.begin(draw.turn.client, change);
     }
@@ -144,6 +144,14 @@ impl Model for Voter {
 
     fn ended(&mut self, client: usize, answer: &Answer) {
         self.book.end(client, answer);
+    }
+
+    fn home(&self, key: u64) -> u16 {
+        let unit = key / LAYOUT.slots();
+        match is_contestant(key) {
+            true => self.homes.get(unit as usize).copied().unwrap_or_default(),
+            false => self.home_of(self.part.place(unit)),
+        }
     }
 
     fn ledger(&self) -> Ledger {
