@@ -52,6 +52,12 @@ fn facts(folder: &Path) -> BTreeMap<String, Value> {
     facts
 }
 
+/// See `table::by_id`.
+fn subcommand_id(command: usize, at: usize) -> usize {
+    assert!(at < 64, "the number of a subcommand fits into six bits of its id");
+    1 << 15 | command << 6 | at
+}
+
 struct Table {
     rows: BTreeMap<String, Vec<String>>,
     facts: BTreeMap<String, Value>,
@@ -62,12 +68,12 @@ impl Table {
         let mut rust = String::new();
         let commands: Vec<&String> = self.rows.keys().filter(|name| !name.contains('|')).collect();
         let count = commands.len();
-        assert!(count < 256, "the number of a command fits the lower byte of its id");
+        assert!(count <= 512, "the number of a command fits into nine bits of its id");
         writeln!(rust, "pub(super) static TABLE: [Spec; {count}] = [").expect("a string takes it");
         for (number, name) in commands.into_iter().enumerate() {
             let parts = self.rows.keys().filter(|part| part.starts_with(&format!("{name}|")));
             let part =
-                |(at, part): (usize, &String)| self.spec(part, (number + 1) * 256 + at, "[]");
+                |(at, part): (usize, &String)| self.spec(part, subcommand_id(number, at), "[]");
             let parts = list(parts.enumerate().map(part));
             writeln!(rust, "{},", self.spec(name, number, &parts)).expect("a string takes it");
         }

@@ -521,6 +521,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "resp_pins_unbounded",
+        home: "resp",
+        guard: "no more units are pinned than the table of pins holds",
+        checks: &[Tests("resp", "a_full_table_of_pins_says_so")],
+        in_gate: false,
+    },
+    Mutant {
         name: "resp_auto_refused_is_off",
         home: "resp",
         guard: "no update is a plain one where its client takes it for a call",

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_types::{NodeId, NodeSet, Timestamp, UnixMillis};
 
 use quorate_collections::{Collection, ValueKind};
 
@@ -99,6 +99,13 @@ pub trait Workspace {
         (current.timestamp, current.content.is_some())
     }
 
+    /// Where a key lives, if keys move from node to node. It is told as it is at this moment: nothing rests
+    /// on it.
+    fn placement(&mut self, key: &[u8]) -> Option<Placed> {
+        let _ = key;
+        None
+    }
+
     /// Changes the key. [`Change::Keep`] changes nothing; [`Change::Expire`] of an absent key
     /// neither.
     fn write(&mut self, key: &[u8], change: Change<'_>);
@@ -130,6 +137,17 @@ pub trait Workspace {
     fn is_full(&self) -> bool {
         false
     }
+}
+
+/// Where a key lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// The node that may change it.
+    pub owner: Option<NodeId>,
+    /// The nodes that may be read it from.
+    pub readers: NodeSet,
+    /// How often it has moved, as far as this node has seen.
+    pub moves: u32,
 }
 
 /// An engine that has no ranges of keys was asked for one.

@@ -48,7 +48,7 @@ use quorate_types::{Epoch, Instant, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View
 
 pub use backoff::Backoff;
 pub use clock::HybridClock;
-pub use command::{Access, Change, Command, Current, Unordered, Verdict, Workspace};
+pub use command::{Access, Change, Command, Current, Placed, Unordered, Verdict, Workspace};
 pub use copier::Copier;
 pub use deadlines::{Deadlines, Timeouts};
 pub use det_map::DetMap;

@@ -10,6 +10,11 @@ pub const MEMBER_NUMBER_MAX: u32 = (1 << 24) - 1;
 pub const LANES_MAX: u16 = 64;
 /// The most keyspaces, so the largest `SELECT` number plus one (Redis's default is 16).
 pub const KEYSPACES_MAX: usize = 16;
+/// The number of the internal keyspace that keeps pins ([`crate::placement::pin_key`]). No client selects
+/// it.
+pub const PINS_KEYSPACE: u8 = KEYSPACES_MAX as u8;
+/// Most units of keys that are pinned to nodes.
+pub const PLACEMENTS_MAX: u64 = 1024 * 1024;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;

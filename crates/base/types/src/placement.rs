@@ -12,6 +12,11 @@ use crate::{NodeId, NodeSet, hash_key, hash_slot};
 /// Shards of a keyspace: 64 hash slots of a Redis cluster each.
 pub const SHARDS: usize = 256;
 
+/// The key under which the pin of a unit of a keyspace is kept. Its value is the id of a node in decimal.
+pub fn pin_key(keyspace: u8, unit: &[u8]) -> Vec<u8> {
+    [&[keyspace], unit].concat()
+}
+
 /// The shard of a key.
 pub fn shard_of(key: &[u8]) -> usize {
     usize::from(hash_slot(key)) * SHARDS / 16384

@@ -22,6 +22,7 @@ pub fn help(spec: &Spec) -> Reply<'static> {
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
         "session" => SESSION,
+        "placement" => PLACEMENT,
         "xgroup" => XGROUP,
         "xinfo" => XINFO,
         "slowlog" => SLOWLOG,
@@ -267,6 +268,17 @@ const SESSION: &[&str] = &[
     "RENEW [<id> <until>]",
     "    Let the session live for a full term, and attach it to this connection.",
     "    <until> is what the client was told last, by whatever node.",
+];
+
+const PLACEMENT: &[&str] = &[
+    "GET <key>",
+    "    Return the node that owns a key and its address, the nodes that keep",
+    "    copies, how often the key has moved, and where its unit is pinned.",
+    "PIN <unit> <node>",
+    "    Have transactions whose first key is of this unit run on a node. A unit is",
+    "    a hash tag, or else a whole key.",
+    "UNPIN <unit>",
+    "    End that. Returns whether the unit was pinned.",
 ];
 
 const OBJECT: &[&str] = &[

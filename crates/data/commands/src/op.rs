@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace, mutant};
-use quorate_types::UnixMillis;
+use quorate_types::{NodeId, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::notes::{Notes, Wanted, class, note_one};
@@ -22,6 +22,7 @@ use crate::{Block, Call, OwnedCall, Reply};
 /// block      1 | count u32 | count * (key bytes | existed u8 | version u64 | writer u32)
 ///              | count u32 | count * (id u16 | count u32 | count * argument bytes)
 /// versions   2 | count u32 | count * key bytes
+/// placement  4 | key bytes
 /// noted      3 | keyspace u8 | classes u32 | a call or a block
 /// ```
 /// An id is a [`crate::Spec::id`], which nodes of one version agree on.
@@ -34,6 +35,9 @@ pub enum Op {
     /// Reads the versions of keys and whether they have values, for `WATCH`: answers a
     /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
     Versions(Vec<Box<[u8]>>),
+    /// Asks where a key lives: answers [`Reply::Null`] where keys don't move, and else a
+    /// [`Reply::Array`] of numbers: the owner or null, how often the key has moved, the readers.
+    Placement(Box<[u8]>),
     /// A command or block whose answers tell what it did to keys: [`Reply::Noted`].
     Noted {
         /// The number of the keyspace, to be repeated.
@@ -49,6 +53,7 @@ const CALL: u8 = 0;
 const BLOCK: u8 = 1;
 const VERSIONS: u8 = 2;
 const NOTED: u8 = 3;
+const PLACEMENT: u8 = 4;
 
 impl Op {
     /// A digest of the commands and their arguments, the same at every try and on every node: it
@@ -59,7 +64,9 @@ impl Op {
             Self::Call(call) => digest(core::slice::from_ref(call)),
             Self::Block(block) => digest(&block.calls).rotate_left(1),
             Self::Noted { op, .. } => op.digest(),
-            Self::Versions(_) => unreachable!("WATCH is no call of a session"),
+            Self::Versions(_) | Self::Placement(_) => {
+                unreachable!("what changes nothing is no call of a session")
+            }
         }
     }
 
@@ -68,6 +75,7 @@ impl Op {
             Self::Call(call) => call.call().keys().next(),
             Self::Block(block) => block.keys().next(),
             Self::Versions(keys) => keys.first().map(|key| &**key),
+            Self::Placement(key) => Some(key),
             Self::Noted { op, .. } => op.first_key(),
         }
     }
@@ -98,7 +106,7 @@ impl Op {
         match self {
             Self::Call(call) => call.call().run_noting(now, workspace, wanted),
             Self::Block(block) => block.run(now, workspace, wanted),
-            Self::Versions(_) | Self::Noted { .. } => {
+            Self::Versions(_) | Self::Placement(_) | Self::Noted { .. } => {
                 unreachable!("notes are asked of commands and blocks")
             }
         }
@@ -122,7 +130,7 @@ impl Op {
                 (notes.attach(reply), change)
             }
             Self::Block(block) => block.apply(now, current, wanted),
-            Self::Versions(_) | Self::Noted { .. } => {
+            Self::Versions(_) | Self::Placement(_) | Self::Noted { .. } => {
                 unreachable!("notes are asked of commands and blocks")
             }
         }
@@ -139,6 +147,7 @@ impl Op {
                 }
                 Self::Versions(keys)
             }
+            PLACEMENT => Self::Placement(reader.bytes()?.into()),
             NOTED => {
                 let (keyspace, classes) = (reader.u8()?, reader.u32()?);
                 let op = match reader.0.first() {
@@ -169,6 +178,7 @@ impl Op {
             Self::Call(_) => true,
             Self::Block(block) => block.keys().all(|key| Some(key) == self.first_key()),
             Self::Versions(keys) => keys.len() == 1,
+            Self::Placement(_) => true,
             Self::Noted { op, .. } => op.has_one_key(),
         }
     }
@@ -191,6 +201,7 @@ impl Command for Op {
             Self::Call(call) => call.call().keys().for_each(visit),
             Self::Block(block) => block.keys().for_each(visit),
             Self::Versions(keys) => keys.iter().for_each(|key| visit(key)),
+            Self::Placement(key) => visit(key),
             Self::Noted { op, .. } => op.visit_keys(visit),
         }
     }
@@ -199,7 +210,7 @@ impl Command for Op {
         match self {
             Self::Call(call) => call.call().updates(),
             Self::Block(block) => block.updates(),
-            Self::Versions(_) => false,
+            Self::Versions(_) | Self::Placement(_) => false,
             Self::Noted { op, .. } => Command::updates(&**op),
         }
     }
@@ -208,7 +219,7 @@ impl Command for Op {
     /// reads before is looked at where that is.
     fn anchor(&self) -> Option<&[u8]> {
         match self {
-            Self::Call(_) | Self::Versions(_) => None,
+            Self::Call(_) | Self::Versions(_) | Self::Placement(_) => None,
             Self::Block(block) => {
                 let mut calls = block.calls.iter().map(OwnedCall::call);
                 calls.find(|call| call.updates())?.keys().next()
@@ -221,7 +232,7 @@ impl Command for Op {
         match self {
             Self::Call(call) => Command::ranges(&call.call()),
             Self::Block(block) => block.calls.iter().any(|call| Command::ranges(&call.call())),
-            Self::Versions(_) => false,
+            Self::Versions(_) | Self::Placement(_) => false,
             Self::Noted { op, .. } => Command::ranges(&**op),
         }
     }
@@ -237,6 +248,17 @@ impl Command for Op {
                 });
                 Verdict::Commit(Reply::Array(versions.collect()))
             }
+            Self::Placement(key) => Verdict::Commit(match workspace.placement(key) {
+                None => Reply::Null,
+                Some(placed) => {
+                    let node = |node: NodeId| Reply::Int(node.0.into());
+                    let owner = placed.owner.map_or(Reply::Null, node);
+                    let told = [owner, Reply::Int(placed.moves.into())];
+                    Reply::Array(
+                        told.into_iter().chain(placed.readers.into_iter().map(node)).collect(),
+                    )
+                }
+            }),
             Self::Noted { keyspace, classes, op } => {
                 op.run_noted(Wanted { keyspace: *keyspace, classes: *classes }, now, workspace)
             }
@@ -255,7 +277,7 @@ impl Command for Op {
         match self {
             Self::Call(call) => call.call().access(),
             Self::Block(block) => block.access(),
-            Self::Versions(_) => Access::Read,
+            Self::Versions(_) | Self::Placement(_) => Access::Read,
             // Whether the key is new only a look at it tells.
             Self::Noted { classes, op, .. } => match op.access() {
                 Access::Write if classes & class::NEW != 0 => Access::Update,
@@ -272,6 +294,7 @@ impl Command for Op {
             }
             Self::Block(block) => block.apply(now, current, Wanted::NOTHING),
             Self::Versions(_) => (Reply::Array([version(&current)].into()), Change::Keep),
+            Self::Placement(_) => (Reply::Null, Change::Keep),
             Self::Noted { keyspace, classes, op } => {
                 op.apply_noted(Wanted { keyspace: *keyspace, classes: *classes }, now, current)
             }
@@ -291,6 +314,11 @@ impl Command for Op {
                 writer.u8(VERSIONS);
                 writer.u32(u32::try_from(keys.len()).expect("limits bound a transaction"));
                 keys.iter().for_each(|key| writer.bytes(key));
+            }
+            Self::Placement(key) => {
+                let mut writer = Writer(out);
+                writer.u8(PLACEMENT);
+                writer.bytes(key);
             }
             Self::Noted { keyspace, classes, op } => {
                 let mut writer = Writer(out);

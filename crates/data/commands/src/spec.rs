@@ -9,7 +9,7 @@ use crate::{Args, Reply};
 #[derive(Debug)]
 pub struct Spec {
     /// Names the row on the wire between nodes of one version: the command's index, and for a
-    /// subcommand that index plus one in the upper byte with its own index in the lower.
+    /// subcommand its own in the lower six bits, that of its command above them, and the highest bit.
     pub id: u16,
     /// The full name in lower case; `client|id` for a subcommand.
     pub name: &'static str,
@@ -231,6 +231,9 @@ pub enum ServerCommand {
     LatencyGraph,
     LatencyDoctor,
     LatencyHistogram,
+    PlacementGet,
+    PlacementPin,
+    PlacementUnpin,
     Debug,
 }
 

@@ -71,10 +71,10 @@ pub(crate) fn subcommand(container: &'static Spec, name: &[u8]) -> Option<&'stat
 
 /// The row with this [`Spec::id`].
 pub fn by_id(id: u16) -> Option<&'static Spec> {
-    let [lower, upper] = id.to_le_bytes();
-    match upper {
-        0 => rows::TABLE.get(usize::from(lower)),
-        _ => rows::TABLE.get(usize::from(upper) - 1)?.subcommands.get(usize::from(lower)),
+    let number = usize::from(id & 0x7fff);
+    match id >> 15 {
+        0 => rows::TABLE.get(number),
+        _ => rows::TABLE.get(number >> 6)?.subcommands.get(number & 63),
     }
 }
 

@@ -29,6 +29,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Whether keys move from node to node, so that units of them may be pinned.
+    pub const fn moves_keys(&self) -> bool {
+        self.places && self.spreads
+    }
+
     /// An engine that replicates single keys and recovers, and nothing else.
     pub const REPLICATED: Self = Self {
         transactions: false,

@@ -69,7 +69,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let (table, wall) = (&mut self.table, now.wall());
         let lanes = self.config.lanes;
         let deletes_expired = false;
-        let mut run = Run { table, work: &mut work, now: wall, may_use, lanes, deletes_expired };
+        let layout = &*self.layout;
+        let mut run =
+            Run { table, work: &mut work, now: wall, may_use, layout, lanes, deletes_expired };
         let verdict = command.run(wall, &mut run);
         if work.is_full() {
             return Read::TooLarge;

@@ -591,6 +591,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             work: &mut work,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| needed.contains(key) || is_at_hand(meta, key),
+            layout: &self.layout,
             lanes: config.lanes,
             deletes_expired: true,
         };
@@ -779,6 +780,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             work: &mut work,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
+            layout: &self.layout,
             lanes,
             deletes_expired: true,
         };

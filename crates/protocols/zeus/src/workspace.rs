@@ -4,11 +4,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Content, Current, LaneShared, OneKey, Record as _, Table, Workspace, mutant,
+    Change, Content, Current, LaneShared, OneKey, Placed, Record as _, Table, Workspace, mutant,
 };
 use quorate_types::{LaneId, Timestamp, UnixMillis, lane_of_key, limits};
 
 use crate::floor::{KNOWN, floor_version};
+use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::state::Key;
 
@@ -31,6 +32,7 @@ pub(crate) struct Run<'a, T, U> {
     pub(crate) now: UnixMillis,
     /// Whether a key may be used.
     pub(crate) may_use: U,
+    pub(crate) layout: &'a Layout,
     /// Lanes of the node.
     pub(crate) lanes: u16,
     /// Whether expired values are deleted. A transaction that only reads leaves that to one that may.
@@ -121,6 +123,12 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace 
             true => (current.timestamp, current.content.is_some()),
             false => (current.timestamp.max(known), false),
         }
+    }
+
+    fn placement(&mut self, name: &[u8]) -> Option<Placed> {
+        let meta = self.table.lock_existing(name).map(|record| record.meta()).unwrap_or_default();
+        let owner = self.layout.owner(meta.owner, name);
+        Some(Placed { owner, readers: self.layout.readers(name), moves: meta.moves })
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {

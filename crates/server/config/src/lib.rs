@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig};
+use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig, with_pins};
 use quorate_resp::Share;
 use quorate_types::{NodeId, limits};
 use toml::Spanned;
@@ -144,7 +144,12 @@ impl Config {
             clock_drift_ppm: self.clock_drift_ppm,
             sessions_max: self.sessions_max,
             seed: quorate_runtime::random_seed(),
-            ..NodeConfig::new(NodeId(id), self.lanes, self.nodes.clone(), self.keyspaces.clone())
+            ..NodeConfig::new(
+                NodeId(id),
+                self.lanes,
+                self.nodes.clone(),
+                with_pins(self.keyspaces.clone()),
+            )
         })
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, NoPins, Place};
+use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, Pins, Place};
 use quorate_machine::{
     Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Request, Table,
 };
@@ -21,6 +21,7 @@ use crate::engines::{EngineLane, EngineMail, each};
 use crate::forwarding::{Forwarding, Submission};
 use crate::lane::count;
 use crate::listing::Source;
+use crate::pins::KnownPins;
 use crate::{Done, EngineFacts, KeyspaceConfig, Mail, Outbox, Shared};
 
 /// An engine's words in a record.
@@ -122,6 +123,8 @@ pub struct KeyspaceLane {
     is_replica: bool,
     /// Commands that other nodes run for this one.
     pub(crate) forwarding: Forwarding,
+    /// Where units of its keys are pinned.
+    pins: KnownPins,
     /// Where its records are.
     sources: Vec<Source>,
     /// Every replica group.
@@ -150,6 +153,7 @@ impl KeyspaceLane {
             held: held_partitions(keyspace, node),
             is_replica,
             forwarding: Forwarding::new(&shared.config, incarnation),
+            pins: KnownPins::new(shared, keyspace),
             sources: Source::all(keyspace, node),
             groups: Source::groups(keyspace),
             engine,
@@ -183,7 +187,12 @@ impl KeyspaceLane {
     where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, origin, op, &NoPins))
+        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, origin, op, &self.pins))
+    }
+
+    /// How many units of keys are pinned, and where this one is. `None` where keys don't move.
+    pub fn pins(&self, unit: &[u8]) -> Option<(u64, Option<NodeId>)> {
+        self.pins.count().map(|count| (count, self.pins.node_of(unit)))
     }
 
     /// On which lane a session's call runs, if the engine has them.
@@ -395,6 +404,7 @@ impl KeyspaceLane {
         });
         if self.places() {
             facts.counters.push(("forwarded", self.forwarding.forwarded()));
+            facts.counters.push(("forwarded_updates", self.forwarding.forwarded_updates()));
             facts.gauges.push(("ops_forwarded", self.forwarding.len() as u64));
         }
         facts

@@ -94,6 +94,33 @@ pub struct EngineFacts {
     pub copied: u64,
 }
 
+/// Where transactions run whose keys move, and how often keys do: of all such keyspaces of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlacementFacts {
+    /// Moves of keys between live nodes that this node has seen.
+    pub moves: u64,
+    /// Transactions that changed something here.
+    pub commits: u64,
+    /// Of these, and of such as read as owners: those that waited for keys.
+    pub waited: u64,
+    /// Commands of this node's clients that may change something and ran on another node.
+    pub forwarded: u64,
+    /// Units of keys that have begun to bounce.
+    pub bounced: u64,
+    /// Those that bounce now.
+    pub bouncing: u64,
+    /// Units that are pinned.
+    pub pins: u64,
+}
+
+impl PlacementFacts {
+    /// Of 1000 commands of this node that may change something, how many ran here at once.
+    pub fn local_share(&self) -> u64 {
+        let all = self.commits + self.forwarded;
+        self.commits.saturating_sub(self.waited) * 1000 / all.max(1)
+    }
+}
+
 /// What a keyspace of this node holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreFacts {

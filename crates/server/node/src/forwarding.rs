@@ -210,6 +210,8 @@ pub(crate) struct Forwarding {
     op_timeout: Duration,
     /// Commands that were forwarded since the start.
     forwarded: u64,
+    /// Of these, those that may change something.
+    forwarded_updates: u64,
 }
 
 impl Forwarding {
@@ -225,6 +227,7 @@ impl Forwarding {
             resend_after: config.message_loss_timeout * 2,
             op_timeout: config.op_timeout,
             forwarded: 0,
+            forwarded_updates: 0,
         }
     }
 
@@ -245,6 +248,11 @@ impl Forwarding {
     /// Commands that were forwarded since the start.
     pub(crate) fn forwarded(&self) -> u64 {
         self.forwarded
+    }
+
+    /// Of these, those that may change something.
+    pub(crate) fn forwarded_updates(&self) -> u64 {
+        self.forwarded_updates
     }
 
     /// Whether a request of another node was sent before its present life or this node's began.
@@ -345,6 +353,7 @@ impl KeyspaceLane {
         sink.probe_node("node: command forwarded");
         let forwarding = &mut self.forwarding;
         forwarding.forwarded += 1;
+        forwarding.forwarded_updates += u64::from(op.updates());
         forwarding.last += 1;
         let sequence = forwarding.last;
         sink.forward(to, &Message::Forward { sequence, origin, permit, op: &bytes });

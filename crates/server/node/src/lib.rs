@@ -39,6 +39,7 @@ mod listing;
 mod memory_cluster;
 mod outbox;
 mod parking;
+mod pins;
 mod pubsub;
 mod sessions;
 mod shared;
@@ -51,13 +52,15 @@ pub use control::{Change, Moves};
 pub use engine::{KeyspaceLane, describe_message};
 pub use engines::{EngineConfig, EngineInfo, EngineMail, KeyspaceStore, PROBES};
 pub use facts::{
-    ControlFacts, EngineFacts, LaneFacts, MemberFacts, SERVING, SessionFacts, StoreFacts,
+    ControlFacts, EngineFacts, LaneFacts, MemberFacts, PlacementFacts, SERVING, SessionFacts,
+    StoreFacts,
 };
 pub use guests::GUESTS_MAX;
 pub use lane::Lane;
 pub use listing::Listed;
 pub use memory_cluster::{Host, MemoryCluster};
 pub use outbox::{Done, Mail, Outbox};
+pub use pins::{PINS, with_pins};
 pub use quorate_membership::MemberConfig;
 pub use sessions::SessionCall;
 pub use shared::Shared;

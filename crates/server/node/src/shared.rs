@@ -7,8 +7,9 @@ use quorate_types::{Instant, KeyspaceId, limits};
 
 use crate::blocking::Lines;
 use crate::listeners::Listeners;
+use crate::pins::PINS;
 use crate::tracking::Tracked;
-use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};
+use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, PlacementFacts, StoreFacts};
 
 /// Shared by the lanes of one node. On the hot path it is only read.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub struct Shared {
 impl Shared {
     /// The shared part of a node that has just started.
     pub fn new(config: NodeConfig) -> Arc<Self> {
-        let mut stores = vec![None; limits::KEYSPACES_MAX];
+        let mut stores = vec![None; limits::KEYSPACES_MAX + 1];
         for keyspace in &config.keyspaces {
             let store = keyspace.engine.new_store(config.lanes, config.packed_bytes_max);
             stores[usize::from(keyspace.id.0)] = Some(store);
@@ -94,6 +95,32 @@ impl Shared {
 
     pub(crate) fn publish_lane(&self, lane: usize, facts: LaneFacts) {
         *lock(&self.lanes[lane]) = facts;
+    }
+
+    /// Where transactions run, as of the lanes' last publications. `None` if no keys move here.
+    pub fn placement_facts(&self) -> Option<PlacementFacts> {
+        let pins = self.store(PINS)?.stats().with_value;
+        let mut facts = PlacementFacts { pins, ..PlacementFacts::default() };
+        let lanes = self.lane_facts();
+        let moves = |keyspace| {
+            let config = self.config.keyspace(keyspace);
+            config.is_some_and(|config| config.engine.capabilities().moves_keys())
+        };
+        for engine in lanes.iter().flat_map(|lane| &lane.engines).filter(|e| moves(e.keyspace)) {
+            for (name, count) in engine.counters.iter().chain(&engine.gauges) {
+                let fact = match *name {
+                    "moves" => &mut facts.moves,
+                    "commits" => &mut facts.commits,
+                    "waited" => &mut facts.waited,
+                    "forwarded_updates" => &mut facts.forwarded,
+                    "bounced" => &mut facts.bounced,
+                    "bouncing" => &mut facts.bouncing,
+                    _ => continue,
+                };
+                *fact += count;
+            }
+        }
+        Some(facts)
     }
 
     /// What a keyspace of this node holds.

@@ -83,6 +83,15 @@ impl KeyspaceStore {
         })
     }
 
+    /// The bytes of a key's value here, be it decided or not: for what is only a hint.
+    pub(crate) fn glance(&self, key: &[u8]) -> Option<Vec<u8>> {
+        each_store!(self, store => {
+            let mut bytes = Vec::new();
+            let snapshot = store.read(key, hash_key(key), &store.pin(), &mut bytes)?;
+            snapshot.value.is_some().then_some(bytes)
+        })
+    }
+
     /// See [`Store::watch`].
     pub(crate) fn watch(&self, key: &[u8]) {
         each_store!(self, store => store.watch(key));

@@ -6,7 +6,8 @@ mod support;
 use quorate_commands::{Line, Op, OwnedCall, Reply};
 use quorate_engine::OptionValue;
 use quorate_machine::Outcome;
-use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig};
+use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig, PINS, with_pins};
+use quorate_types::placement::pin_key;
 use quorate_types::{Duration, KeyspaceId, NodeId, Tag};
 
 use support::{Cluster, Place, at, command, config};
@@ -170,4 +171,41 @@ fn a_watched_version_is_the_same_wherever_it_is_read() {
         seen.dedup();
         assert_eq!(seen.len(), 1, "{change:?}: {seen:?}");
     }
+}
+
+#[test]
+fn a_pinned_key_is_written_where_it_is_pinned() {
+    let mut engine = EngineConfig::first_with(|can| can.moves_keys());
+    engine.set("replicas", OptionValue::Number(2)).expect("it has the option");
+    let keyspaces = with_pins(vec![KeyspaceConfig::new(DB, "db", engine)]);
+    assert_eq!(keyspaces[1].id, PINS);
+    let nodes = (1..=NODES).map(|node| config(NodeId(node), NODES, 1, keyspaces.clone()));
+    let mut cluster = Cluster::new(nodes);
+    let key = cluster.key_at([0, 1]);
+    let owner = |cluster: &mut Cluster, node| {
+        let tag = cluster.ask(node, 9, Op::Placement(key.as_bytes().into()));
+        match cluster.answers(node, &[tag]).pop() {
+            Some(Outcome::Done(Reply::Array(told))) => told[0].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    cluster.run(2, &["SET", &key, "1"]);
+    // Also at a node without a copy, which asks one that has one.
+    for node in 0..4 {
+        assert_eq!(owner(&mut cluster, node), Reply::Int(3));
+    }
+    let pin = pin_key(DB.0, key.as_bytes());
+    let tag = cluster.submit((1, 0), PINS, command(&[b"SET".as_slice(), &pin, b"4"]));
+    assert_eq!(cluster.answers(1, &[tag]), [Outcome::Done(Reply::Ok)]);
+    for node in 0..4 {
+        cluster.run(node, &["APPEND", &key, "1"]);
+        assert_eq!(owner(&mut cluster, node), Reply::Int(4));
+    }
+    assert_eq!(cluster.counted("forwarded_updates"), 3);
+    let tag = cluster.submit((0, 0), PINS, command(&[b"DEL".as_slice(), &pin]));
+    assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(Reply::Int(1))]);
+    cluster.run(1, &["APPEND", &key, "1"]);
+    assert_eq!(owner(&mut cluster, 0), Reply::Int(2));
+    let facts = cluster.nodes[0].placement_facts().expect("keys move");
+    assert_eq!(facts.pins, 0);
 }

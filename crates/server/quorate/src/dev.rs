@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, bail};
 use quorate_admin::Endpoint;
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, with_pins};
 use quorate_resp::{Settings, Share};
 use quorate_runtime::{HostedNode, ListenError, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
@@ -143,7 +143,7 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
     NodeConfig {
         cluster: "dev".to_owned(),
         seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        ..NodeConfig::new(node, options.lanes, nodes, keyspaces)
+        ..NodeConfig::new(node, options.lanes, nodes, with_pins(keyspaces))
     }
 }
 

@@ -68,6 +68,19 @@ pub struct ServerFacts {
     pub longest_turns_micros: Vec<u64>,
 }
 
+/// Where transactions run whose keys move, and how often keys do, since the node started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlacementFacts {
+    /// Moves of keys between live nodes that this node has seen.
+    pub moves: u64,
+    /// Of 1000 commands of this node that may change something, how many ran here at once.
+    pub local_share: u64,
+    /// Units of keys that have begun to bounce, and those that do now.
+    pub bounced: (u64, u64),
+    /// Units that are pinned.
+    pub pins: u64,
+}
+
 /// A session's call, as the front end submits it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attempt {
@@ -287,6 +300,18 @@ pub trait Backend {
     /// Live replicas of the keyspace besides this node. Every one of them has acknowledged every
     /// write that was answered.
     fn replicas(&self, keyspace: u8) -> usize;
+
+    /// How many units of keys are pinned to nodes, and the node of this one. `None` where keys don't move,
+    /// which is where nothing is pinned.
+    fn pins(&self, keyspace: u8, unit: &[u8]) -> Option<(u64, Option<u16>)> {
+        let _ = (keyspace, unit);
+        None
+    }
+
+    /// Where transactions run whose keys move. `None` if no keys do.
+    fn placement(&self) -> Option<PlacementFacts> {
+        None
+    }
 
     /// The node's memory.
     fn memory(&self) -> MemoryFacts;

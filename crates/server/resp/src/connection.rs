@@ -129,6 +129,8 @@ pub(crate) enum Reply {
     Gather(Box<Gather>),
     /// `WATCH`.
     Watch(Box<Watching>),
+    /// `PLACEMENT GET` of a key of this unit.
+    Placement(Box<Placing>),
     /// `EXEC`.
     Exec(Box<Exec>),
     /// `KEYS` and the like. Nothing is before it, and nothing behind it is executed.
@@ -145,6 +147,15 @@ pub(crate) enum Reply {
     /// No reply: the command behind it waits for the end of a `CLIENT PAUSE`, looked at again when
     /// `poll` has come.
     Held { poll: Instant },
+}
+
+/// A question where a key lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Placing {
+    pub(crate) spec: &'static Spec,
+    pub(crate) protocol: Protocol,
+    pub(crate) database: u8,
+    pub(crate) unit: Box<[u8]>,
 }
 
 /// A request for a session's lease.

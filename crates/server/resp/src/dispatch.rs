@@ -138,6 +138,11 @@ impl<B: Backend> Context<'_, B> {
             ) => self.walk(call),
             Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(call),
             Run::Server(ServerCommand::Shutdown) => self.shutdown(call),
+            Run::Server(
+                ServerCommand::PlacementGet
+                | ServerCommand::PlacementPin
+                | ServerCommand::PlacementUnpin,
+            ) => self.placement(call),
             Run::Connection(ConnectionCommand::ClientTracking) => self.client_tracking(call),
             _ => self.answer(call),
         }
@@ -596,6 +601,7 @@ impl<B: Backend> Context<'_, B> {
                     self.finish_watch(number);
                 }
             }
+            Some(Reply::Placement(_)) => self.finish_placement(number, answer),
             Some(Reply::Exec(_)) => self.finish_exec(number, answer),
         }
     }
@@ -673,6 +679,9 @@ fn touches_keyspace(spec: &'static Spec) -> bool {
                 | Server::Flushdb
                 | Server::Flushall
                 | Server::MemoryUsage
+                | Server::PlacementGet
+                | Server::PlacementPin
+                | Server::PlacementUnpin
         ),
         _ => false,
     }

@@ -13,7 +13,7 @@ use crate::session::REDIS_VERSION;
 use crate::shared::lock;
 
 /// The sections, in order, and whether `INFO` shows them unasked.
-const SECTIONS: [(&str, bool); 13] = [
+const SECTIONS: [(&str, bool); 14] = [
     ("server", true),
     ("clients", true),
     ("memory", true),
@@ -26,6 +26,7 @@ const SECTIONS: [(&str, bool); 13] = [
     ("latencystats", false),
     ("cluster", true),
     ("keyspace", true),
+    ("placement", true),
     ("quorate", true),
 ];
 
@@ -42,6 +43,10 @@ impl<B: Backend> Context<'_, B> {
                 name => name == section.as_bytes(),
             });
             if !(wanted || asked.is_empty() && by_default) {
+                continue;
+            }
+            // Where no keys move there is nothing to tell.
+            if section == "placement" && self.backend.placement().is_none() {
                 continue;
             }
             if !text.is_empty() {
@@ -136,8 +141,23 @@ impl<B: Backend> Context<'_, B> {
                     }
                 }
             }
+            "placement" => self.info_placement(lines),
             _ => self.info_quorate(facts, lines),
         }
+    }
+
+    /// Where transactions run whose keys move.
+    fn info_placement(&mut self, lines: &mut Lines<'_>) {
+        let Some(facts) = self.backend.placement() else { return };
+        lines.put("key_moves", facts.moves);
+        let rate = self.core.shared.moves.rate(self.now.monotonic, facts.moves);
+        lines.put("key_moves_per_second", rate);
+        let (percent, tenth) = (facts.local_share / 10, facts.local_share % 10);
+        lines.put("local_updates_percent", format!("{percent}.{tenth}"));
+        let (begun, now) = facts.bounced;
+        lines.put("units_bounced", begun);
+        lines.put("units_bouncing", now);
+        lines.put("units_pinned", facts.pins);
     }
 
     fn info_server(&mut self, facts: &ServerFacts, lines: &mut Lines<'_>) {

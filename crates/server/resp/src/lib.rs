@@ -67,6 +67,7 @@ mod notify;
 mod parser;
 mod pause;
 mod pending;
+mod placement;
 mod pubsub;
 mod reads;
 mod scripts;
@@ -82,7 +83,8 @@ mod walk;
 
 pub use account::{Holding, Share};
 pub use backend::{
-    Attempt, Backend, Blocking, Invalidation, KeyspaceFacts, Listed, MemoryFacts, ServerFacts,
+    Attempt, Backend, Blocking, Invalidation, KeyspaceFacts, Listed, MemoryFacts, PlacementFacts,
+    ServerFacts,
 };
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};

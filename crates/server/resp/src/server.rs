@@ -96,6 +96,9 @@ impl<B: Backend> Context<'_, B> {
             | Command::PubsubShardchannels
             | Command::PubsubShardnumsub => self.pubsub_facts(command, args),
             Command::Publish | Command::Spublish => unreachable!("messages take another way"),
+            Command::PlacementGet | Command::PlacementPin | Command::PlacementUnpin => {
+                unreachable!("not within a block, and submitted otherwise")
+            }
             Command::Dbsize | Command::Keys | Command::Randomkey | Command::Scan => {
                 unreachable!("a walk through the keyspace")
             }

@@ -17,6 +17,7 @@ use crate::account::Holding;
 use crate::latency::Spikes;
 use crate::monitor::Monitors;
 use crate::pause::Pause;
+use crate::placement::Rate;
 use crate::settings::Settings;
 use crate::slowlog::SlowLog;
 use crate::tracking::{self, Inbox, TrackingFacts};
@@ -46,6 +47,8 @@ pub struct Shared {
     pub(crate) spikes: Spikes,
     pub(crate) monitors: Monitors,
     pub(crate) pause: Pause,
+    /// How often keys move.
+    pub(crate) moves: Rate,
     /// What the clients of all lanes track.
     pub(crate) tracking: tracking::Totals,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
@@ -223,6 +226,7 @@ impl Shared {
             spikes: Spikes::default(),
             monitors: Monitors::default(),
             pause: Pause::default(),
+            moves: Rate::default(),
             tracking: tracking::Totals::default(),
             baseline: Mutex::default(),
             histogram_baseline: Mutex::default(),

@@ -288,3 +288,59 @@ fn what_is_not_done_says_why() {
     assert_eq!(harness.talk(id, "ACL DRYRUN default GET a"), "+OK\r\n");
     assert_eq!(harness.talk(id, "MODULE LIST"), "*0\r\n");
 }
+
+#[test]
+fn units_are_pinned_to_live_nodes_where_keys_move() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let fixed = "-ERR keys of this keyspace do not move between nodes; PLACEMENT is for keyspaces whose engine \
+                 moves them\r\n";
+    for command in ["GET k", "PIN k 1", "UNPIN k"] {
+        assert_eq!(harness.talk(id, &format!("PLACEMENT {command}")), fixed);
+    }
+    harness.backend.moving.insert(1);
+    harness.talk(id, "SELECT 1");
+    let placed = |pinned: &str| {
+        format!(
+            "*10\r\n$5\r\nowner\r\n:1\r\n$7\r\naddress\r\n$5\r\none:1\r\n$7\r\nreaders\r\n*1\r\n:1\r\n\
+             $5\r\nmoves\r\n:5\r\n$6\r\npinned\r\n{pinned}\r\n"
+        )
+    };
+    assert_eq!(harness.talk(id, "PLACEMENT GET {u}k"), placed("$-1"));
+    assert_eq!(harness.talk(id, "PLACEMENT UNPIN u"), ":0\r\n");
+    assert_eq!(harness.talk(id, "PLACEMENT PIN {u}other 1"), "+OK\r\n");
+    assert_eq!(harness.talk(id, "PLACEMENT GET {u}k"), placed(":1"));
+    assert_eq!(harness.talk(id, "PLACEMENT GET k"), placed("$-1"));
+    for node in ["2", "3", "x", "-1"] {
+        assert_eq!(
+            harness.talk(id, &format!("PLACEMENT PIN u {node}")),
+            format!(
+                "-ERR '{node}' is no live node to pin to; choose one of 1 (active, one:1), 2 (down, two:2)\r\n"
+            )
+        );
+    }
+    assert_eq!(harness.talk(id, "PLACEMENT UNPIN u"), ":1\r\n");
+    assert_eq!(harness.talk(id, "PLACEMENT UNPIN u"), ":0\r\n");
+    assert!(harness.talk(id, "INFO placement").contains(
+        "key_moves:7\r\nkey_moves_per_second:0\r\nlocal_updates_percent:99.9\r\nunits_bounced:2\r\n\
+         units_bouncing:1\r\nunits_pinned:0\r\n"
+    ));
+    harness.talk(id, "MULTI");
+    assert!(harness.talk(id, "PLACEMENT PIN u 1").starts_with("-ERR Command not allowed"));
+}
+
+#[test]
+fn a_full_table_of_pins_says_so() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.backend.moving.insert(0);
+    harness.backend.pins = quorate_types::limits::PLACEMENTS_MAX - 1;
+    assert_eq!(harness.talk(id, "PLACEMENT PIN u 1"), "+OK\r\n");
+    let full = harness.talk(id, "PLACEMENT PIN v 1");
+    assert_eq!(
+        full,
+        "-ERR 1048576 units are pinned, which is the limit PLACEMENTS_MAX; PLACEMENT UNPIN some of them \
+         first\r\n"
+    );
+    assert_eq!(harness.talk(id, "PLACEMENT PIN u 1"), "+OK\r\n", "a pin may be changed");
+}

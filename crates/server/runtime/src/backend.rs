@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{Command, Rng, ValueKind};
 use quorate_node::{BlockingCall, EngineConfig, Lane, Outbox, SessionCall, Shared};
-use quorate_resp::{Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, ServerFacts};
+use quorate_resp::{
+    Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, PlacementFacts, ServerFacts,
+};
 use quorate_rifl::{Genuine, LeaseId, Request};
-use quorate_types::{Duration, Instant, KeyspaceId, Now, Publication, Role, Tag, Topic, View};
+use quorate_types::{
+    Duration, Instant, KeyspaceId, Now, Publication, Role, Tag, Topic, View, limits,
+};
 
 use crate::clock;
 use crate::handle::{Stop, stop};
@@ -51,6 +55,9 @@ impl LaneBackend<'_> {
 impl Backend for LaneBackend<'_> {
     fn keyspace(&self, number: u8) -> Option<KeyspaceFacts> {
         let keyspace = self.shared().config.keyspace(KeyspaceId(number))?;
+        if !self.has_keyspace(number) {
+            return None;
+        }
         let facts = self.shared().store_facts(keyspace.id);
         let replicas = keyspace.replicas.map_or(self.shared().config.nodes.len(), |set| set.len());
         Some(KeyspaceFacts {
@@ -65,7 +72,9 @@ impl Backend for LaneBackend<'_> {
 
     #[inline]
     fn has_keyspace(&self, number: u8) -> bool {
-        self.shared().store(KeyspaceId(number)).is_some()
+        // The others are not for clients.
+        usize::from(number) < limits::KEYSPACES_MAX
+            && self.shared().store(KeyspaceId(number)).is_some()
     }
 
     #[inline]
@@ -256,6 +265,21 @@ impl Backend for LaneBackend<'_> {
 
     fn replicas(&self, keyspace: u8) -> usize {
         self.lane.other_replicas(KeyspaceId(keyspace))
+    }
+
+    fn pins(&self, keyspace: u8, unit: &[u8]) -> Option<(u64, Option<u16>)> {
+        let (count, node) = self.lane.engine(KeyspaceId(keyspace))?.pins(unit)?;
+        Some((count, node.map(|node| node.0)))
+    }
+
+    fn placement(&self) -> Option<PlacementFacts> {
+        let facts = self.shared().placement_facts()?;
+        Some(PlacementFacts {
+            moves: facts.moves,
+            local_share: facts.local_share(),
+            bounced: (facts.bounced, facts.bouncing),
+            pins: facts.pins,
+        })
     }
 
     fn memory(&self) -> MemoryFacts {

@@ -8,18 +8,19 @@ use std::sync::Arc;
 
 use quorate_commands::{Call, Op, OwnedCall, Reply, Wait};
 use quorate_machine::{
-    Access, Change, Command, Content, Current, Outcome, Refusal, Rng, Seal, ValueKind, Verdict,
-    Workspace,
+    Access, Change, Command, Content, Current, Outcome, Placed, Refusal, Rng, Seal, ValueKind,
+    Verdict, Workspace,
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
+use quorate_types::placement::pin_key;
 use quorate_types::{
-    Duration, Instant, LaneId, MemberNumber, Now, Publication, Tag, Timestamp, Topic, UnixMillis,
-    WriterId, limits,
+    Duration, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Publication, Tag, Timestamp,
+    Topic, UnixMillis, WriterId, limits,
 };
 
 use quorate_resp::{
     Attempt as Called, Backend, Blocking, ConnectionId, Frontend, Invalidation, KeyspaceFacts,
-    Listed, MemoryFacts, ServerFacts, Shared, glob_match,
+    Listed, MemoryFacts, PlacementFacts, ServerFacts, Shared, glob_match,
 };
 
 /// What a session's number differs by from its token.
@@ -78,6 +79,10 @@ impl Workspace for Attempt<'_> {
         Current { content: content(value, self.now), large: None, timestamp }
     }
 
+    fn placement(&mut self, _: &[u8]) -> Option<Placed> {
+        Some(Placed { owner: Some(NodeId(1)), readers: NodeSet::only(NodeId(1)), moves: 5 })
+    }
+
     fn write(&mut self, key: &[u8], change: Change<'_>) {
         let Current { content, .. } = self.read(key);
         let value =
@@ -132,6 +137,10 @@ pub struct MemoryBackend {
     version: u64,
     /// Keyspaces whose engine runs transactions over several keys; 1 unless this is changed.
     pub transactional: BTreeSet<u8>,
+    /// Keyspaces whose keys move between nodes; none unless this is changed.
+    pub moving: BTreeSet<u8>,
+    /// How many units [`Backend::pins`] says are pinned, beside those that are.
+    pub pins: u64,
     /// Keyspaces whose engine has no sessions; none unless this is changed.
     pub without_sessions: BTreeSet<u8>,
     /// Until when each session's lease is granted, and whether it was closed.
@@ -192,15 +201,19 @@ pub struct MemoryBackend {
 }
 
 impl Default for MemoryBackend {
-    /// Sixteen empty keyspaces.
+    /// Sixteen empty keyspaces, and that of pins.
     fn default() -> Self {
         Self {
-            keyspaces: (0..16).map(|number| (number, BTreeMap::new())).collect(),
+            keyspaces: (0..=limits::PINS_KEYSPACE)
+                .map(|number| (number, BTreeMap::new()))
+                .collect(),
             queue: VecDeque::new(),
             blocked: VecDeque::new(),
             unblocked: VecDeque::new(),
             version: 0,
             transactional: BTreeSet::from([1]),
+            moving: BTreeSet::new(),
+            pins: 0,
             without_sessions: BTreeSet::new(),
             leases: BTreeMap::new(),
             heard_of_sessions: true,
@@ -456,7 +469,7 @@ impl MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn keyspace(&self, number: u8) -> Option<KeyspaceFacts> {
-        let entries = self.keyspaces.get(&number)?;
+        let entries = self.keyspaces.get(&number).filter(|_| number < limits::PINS_KEYSPACE)?;
         let values = || entries.values().filter_map(|entry| entry.value.as_ref());
         Some(KeyspaceFacts {
             number,
@@ -712,6 +725,20 @@ impl Backend for MemoryBackend {
         Some((key.len() + content.bytes.len()) as u64)
     }
 
+    fn pins(&self, keyspace: u8, unit: &[u8]) -> Option<(u64, Option<u16>)> {
+        let kept = self.keyspaces.get(&limits::PINS_KEYSPACE);
+        let kept = kept.filter(|_| self.moving.contains(&keyspace))?;
+        let entry = kept.get(&pin_key(keyspace, unit)).and_then(|entry| entry.value.as_ref());
+        let node = entry.map(|(bytes, ..)| std::str::from_utf8(bytes).expect("a number"));
+        let count = kept.values().filter(|entry| entry.value.is_some()).count() as u64;
+        Some((count + self.pins, node.map(|node| node.parse().expect("a number"))))
+    }
+
+    fn placement(&self) -> Option<PlacementFacts> {
+        let (pins, _) = self.moving.first().and_then(|keyspace| self.pins(*keyspace, b""))?;
+        Some(PlacementFacts { moves: 7, local_share: 999, bounced: (2, 1), pins })
+    }
+
     fn replicas(&self, _: u8) -> usize {
         self.replicas
     }
@@ -726,6 +753,7 @@ impl Backend for MemoryBackend {
             node: 1,
             role: "active",
             longest_turns_micros: self.longest_turns.clone(),
+            members: vec![(1, "active", "one:1".to_owned()), (2, "down", "two:2".to_owned())],
             ..Default::default()
         }
     }

@@ -38,6 +38,7 @@ impl fmt::Display for Command {
                 Ok(())
             }
             Op::Noted { op, .. } => Self((**op).clone()).fmt(f),
+            Op::Placement(key) => write!(f, "PLACEMENT GET {}", key.escape_ascii()),
             Op::Versions(keys) => {
                 let keys = keys.iter().map(|key| key.escape_ascii().to_string());
                 write!(f, "WATCH {}", keys.collect::<Vec<_>>().join(" "))

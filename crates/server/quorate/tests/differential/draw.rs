@@ -236,7 +236,7 @@ pub(crate) const ELSEWHERE: &[&str] = &[
     "quit",
     "shutdown",
     "session",
-    "keyrange",
+    "keyrange placement",
     "delex digest waitaof",
     "hexpire hexpireat hpexpire hpexpireat httl hpttl hexpiretime hpexpiretime hpersist",
     "hgetdel hgetex hsetex",
