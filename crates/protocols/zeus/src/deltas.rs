@@ -30,25 +30,26 @@ pub(crate) type Wholes = BTreeMap<Key, Collection>;
 pub(crate) const DOUBLINGS_MAX: u32 = 5;
 
 /// Puts a new version into a record that holds an earlier one: changes its base, or replaces it by all
-/// of the value if that is known. What the record holds then.
+/// of the value if that is known. What the record holds then; `None`, and the record is as it was, if
+/// the delta is none of its base.
 pub(crate) fn change<R: Record<Meta = Meta>>(
     record: &mut R,
     delta: Content<'_>,
     base: Timestamp,
     whole: Option<&Collection>,
-) -> Collection {
+) -> Option<Collection> {
     let is_here = record.meta().version == base || mutant!("zeus_delta_on_any_base");
     if let Some(whole) = whole {
         let mut bytes = Vec::new();
         whole.pack(&mut bytes);
         record.set_content(Content { bytes: &bytes, ..delta });
-        return whole.clone();
+        return Some(whole.clone());
     }
     let large = record.large_mut().filter(|_| is_here).expect("it was looked for");
-    large.apply(delta.bytes, &mut Vec::new()).expect("a version is the same at all nodes");
+    large.apply(delta.bytes, &mut Vec::new()).ok()?;
     let left = large.clone();
     record.set_expiry(delta.expire_at);
-    left
+    Some(left)
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {

@@ -350,7 +350,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             match (item.content, item.base) {
                 (Some(content), Some(base)) => {
-                    left = Some(change(&mut record, content, base, whole));
+                    left = change(&mut record, content, base, whole);
+                    if left.is_none() {
+                        effects.refused("zeus: a delta that does not fit its base");
+                        return None;
+                    }
                 }
                 (Some(content), None) => record.set_content(content),
                 (None, _) => record.clear(),

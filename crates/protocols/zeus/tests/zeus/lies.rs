@@ -2,7 +2,7 @@
 //!
 //! With three nodes `y` belongs to 1, 2, 3 in this order.
 
-use quorate_machine::Rng;
+use quorate_machine::{Content, Rng, ValueKind};
 use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
 use quorate_wire::Writer;
 use quorate_zeus::{FloorStep, Item, Items, Message, Requester, Settled, Slots, Update};
@@ -97,6 +97,28 @@ fn a_key_is_not_taken_from_its_owner() {
     cluster.deliver_all();
     assert_eq!(cluster.read_by(tag), [Some("1")]);
     assert_eq!(cluster.record(1, "y").expect("it was written").1.as_deref(), Some("12"));
+}
+
+#[test]
+fn a_delta_that_does_not_fit_changes_nothing() {
+    let mut cluster = Cluster::large(3, |_| 0);
+    cluster.run(1, "put=y:,0");
+    let base = Some(cluster.meta(2, "y").version);
+    let bytes = b"no step of any collection";
+    let content = Some(Content { bytes, kind: ValueKind::List, expire_at: None });
+    let items = Items::write([Item { key: b"y", round: at(1), content, base }].into_iter());
+    let depends_on = Slots::write(&[]);
+    let lie = Message::Update(Update {
+        coordinator: cluster.number(3),
+        slot: 1,
+        committed: 0,
+        version: at(WALL + 1_000_000_000),
+        depends_on: Slots::check(&depends_on).expect("just written"),
+        items: Items::check(&items).expect("just written"),
+        call: None,
+    });
+    assert_eq!(cluster.lie(3, 2, &lie), Some("zeus: a delta that does not fit its base"));
+    assert_eq!(cluster.record(2, "y").expect("it was written").1.as_deref(), Some(",0"));
 }
 
 /// A message as it was sent, with a few bytes or one number of it changed.
