@@ -118,6 +118,11 @@ impl Calls {
         open.map(|question| question.wait.deadline()).min().unwrap_or(Instant::NEVER)
     }
 
+    /// Sessions that have records, or had; one with calls in several shards counts for each.
+    pub(crate) fn sessions(&self) -> u64 {
+        self.trackers.values().map(|tracker| tracker.len() as u64).sum()
+    }
+
     /// A transaction has ended, or runs.
     pub(crate) fn forget_question(&mut self, id: u64) {
         self.questions.remove(&id);

@@ -192,6 +192,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("pipeline", self.pipeline.len() as u64),
             ("requests", self.acquisitions.len() as u64),
             ("rounds", self.rounds.len() as u64),
+            ("sessions", self.calls.sessions()),
             ("bouncing", self.bounces.len() as u64),
         ]
     }

@@ -21,11 +21,12 @@ fn configs() -> impl Iterator<Item = NodeConfig> {
     let keyspace = |number, engine| {
         KeyspaceConfig::new(KeyspaceId(number), format!("number {number}"), engine)
     };
-    let keyspaces = [keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())];
+    let engines = [EngineConfig::hermes(), EngineConfig::meerkat(), EngineConfig::zeus()];
+    let keyspaces: Vec<_> = (0..).zip(engines).map(|(at, engine)| keyspace(at, engine)).collect();
     (1..=NODES).map(NodeId).map(move |node| NodeConfig {
         sessions_max: SESSIONS_MAX,
         session_term: TERM,
-        ..config(node, NODES, LANES, keyspaces.to_vec())
+        ..config(node, NODES, LANES, keyspaces.clone())
     })
 }
 
@@ -228,7 +229,7 @@ const PLACES: [Place; 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
 #[test]
 fn a_call_that_is_tried_again_publishes_once() {
     script::install();
-    for keyspace in [0, 1] {
+    for keyspace in [0, 1, 2] {
         let mut cluster = three_nodes();
         let grant = cluster.granted((0, 1), Request::Open);
         for (at, place) in PLACES.into_iter().enumerate() {
@@ -241,7 +242,7 @@ fn a_call_that_is_tried_again_publishes_once() {
 
 #[test]
 fn a_call_takes_effect_once_wherever_it_is_tried() {
-    for keyspace in [0, 1] {
+    for keyspace in [0, 1, 2] {
         let mut cluster = three_nodes();
         let grant = cluster.granted((0, 1), Request::Open);
         // Keys of both lanes.
@@ -273,7 +274,7 @@ fn a_call_takes_effect_once_wherever_it_is_tried() {
 
 #[test]
 fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
-    for keyspace in [0, 1] {
+    for keyspace in [0, 1, 2] {
         let mut cluster = three_nodes();
         let grant = cluster.granted((0, 1), Request::Open);
         cluster.pass(TERM - Duration::from_secs(3));
@@ -304,7 +305,7 @@ fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
 
 #[test]
 fn records_are_freed_on_every_lane_of_every_node() {
-    for keyspace in [0, 1] {
+    for keyspace in [0, 1, 2] {
         let mut cluster = three_nodes();
         let (open, closed) =
             (cluster.granted((0, 1), Request::Open), cluster.granted((1, 0), Request::Open));

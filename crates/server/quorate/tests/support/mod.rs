@@ -189,7 +189,7 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
 /// Every engine that a keyspace may have.
 pub(crate) const ENGINES: [&str; 3] = ["hermes", "meerkat", "zeus"];
 /// Those whose keyspaces have sessions.
-pub(crate) const WITH_SESSIONS: [&str; 2] = ["hermes", "meerkat"];
+pub(crate) const WITH_SESSIONS: [&str; 3] = ["hermes", "meerkat", "zeus"];
 
 /// The lines of a configuration that make database 0 a keyspace of this engine, with more of its
 /// keys.
