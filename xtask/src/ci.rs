@@ -347,10 +347,14 @@ fn python(root: &Path) -> anyhow::Result<()> {
     succeed(build.current_dir(&package))?;
     let mut found = std::fs::read_dir(&wheels).context("hatchling has built no wheel")?;
     let wheel = found.next().context("hatchling has built no wheel")??.path();
-    let mut test = python();
-    test.args(["-m", "unittest", "discover", "-s"]).arg(package.join("tests"));
     let program = target_dir(root).join("debug/quorate");
-    succeed(test.env("PYTHONPATH", wheel).env("QUORATE", program).current_dir(&wheels))
+    for tests in [package.join("tests"), root.join("examples/session-store")] {
+        let mut test = python();
+        test.args(["-m", "unittest", "discover", "-s"]).arg(tests);
+        test.env("PYTHONPATH", &wheel).env("QUORATE", &program).current_dir(&wheels);
+        succeed(&mut test)?;
+    }
+    Ok(())
 }
 
 fn same_trace(root: &Path) -> anyhow::Result<()> {
