@@ -222,7 +222,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         (&["ycsb-t", "--zipf", "2.5"], "choose --zipf between 0 and 2"),
         (&["ycsb-t", "--seconds", "0"], "--seconds 0 measures nothing"),
         (&["ycsb-t", "--target", "nowhere"], "--target nowhere is no HOST:PORT"),
-        (&["tpc-c"], "possible values: ycsb-t, retwis, multi, bank, smallbank, tatp, voter"),
+        (&["tpc-c"], "possible values: ycsb-t, retwis, multi, bank, mget, smallbank, tatp, voter"),
         (&["smallbank", "--remote", "101"], "a percentage lies between 0 and 100"),
         (&["smallbank", "--remote", "-1"], "a percentage lies between 0 and 100"),
         (&["smallbank", "--keys", "10"], "smallbank has between 100 and"),
