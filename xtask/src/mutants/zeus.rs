@@ -257,6 +257,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     release_mutant(
+        "zeus_floor_wished_blindly",
+        "who asks for a floor says which, so that it rises above rounds that are ahead of clocks",
+        false,
+    ),
+    release_mutant(
         "zeus_floor_of_one_round",
         "records are forgotten up to a floor that all know for long",
         true,

@@ -146,11 +146,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.layout.active.first()
     }
 
-    /// Asks for a higher floor.
-    pub(crate) fn wish_for_floor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    /// Asks for a higher floor, up to this one. Rounds count up on their own: where the hybrid clock is
+    /// ahead of the wall, and stands still, some lie above it.
+    pub(crate) fn wish_for_floor(&mut self, now: Now, at: u64, effects: &mut impl Effects<Self>) {
+        let at = if mutant!("zeus_floor_wished_blindly") { 0 } else { at };
         match self.floor_leader() {
-            Some(leader) if leader == self.layout.node => self.begin_floor(now, effects),
-            Some(leader) => self.send_floor(leader, FloorStep::Wish, 0, effects),
+            Some(leader) if leader == self.layout.node => {
+                self.observe(at);
+                self.begin_floor(now, effects);
+            }
+            Some(leader) => self.send_floor(leader, FloorStep::Wish, at, effects),
             None => {}
         }
     }
@@ -188,7 +193,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         match step {
-            FloorStep::Wish => self.begin_floor(now, effects),
+            FloorStep::Wish => {
+                self.observe(at);
+                self.begin_floor(now, effects);
+            }
             FloorStep::Prepare | FloorStep::Finish if at <= self.floor.known => {
                 effects.ignored("zeus: a floor that is there");
             }

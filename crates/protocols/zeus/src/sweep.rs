@@ -45,8 +45,9 @@ pub(crate) struct Sweep {
     is_wanted: bool,
     /// Whether it may be a value that expires.
     expires: bool,
-    /// Whether this pass has met a key that is to be forgotten, and for which the floor is too low.
-    waits_for_floor: bool,
+    /// The floor that is needed to forget all keys that this pass has met and that are to be forgotten;
+    /// 0 if it is high enough.
+    wished: u64,
     /// What was written up to this time of the hybrid clock is of age.
     of_age: u64,
     /// What will be of age next, and since when: wall clocks leap, and the hybrid one follows them.
@@ -62,7 +63,7 @@ impl Default for Sweep {
             at: Instant::NEVER,
             is_wanted: false,
             expires: false,
-            waits_for_floor: false,
+            wished: 0,
             of_age: 0,
             marked: (0, Instant::ZERO),
             left: Shards::default(),
@@ -87,7 +88,8 @@ enum Fate {
     ComeBack,
     Expire,
     Release,
-    WaitForFloor,
+    /// Forget it once the floor is there.
+    WaitForFloor(u64),
     /// Forget it, if these are its words still.
     Forget(Meta),
 }
@@ -140,8 +142,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.sweep.scan.is_at_end() {
             self.sweep.left = Shards::default();
             self.sweep.at = Instant::NEVER;
-            if core::mem::take(&mut self.sweep.waits_for_floor) {
-                self.wish_for_floor(now, effects);
+            let wished = core::mem::take(&mut self.sweep.wished);
+            if wished > 0 {
+                self.wish_for_floor(now, wished, effects);
             }
             self.plan_sweep(now);
         }
@@ -163,8 +166,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.begin_round(key, at, NOBODY, Settled::default(), OwnerState::Drive);
                 self.drive(now, key, effects);
             }
-            Fate::WaitForFloor => {
-                (self.sweep.is_wanted, self.sweep.waits_for_floor) = (true, true);
+            Fate::WaitForFloor(at) => {
+                self.sweep.is_wanted = true;
+                self.sweep.wished = self.sweep.wished.max(at);
             }
             Fate::Forget(seen) => {
                 effects.probe("zeus: a record is forgotten");
@@ -225,7 +229,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         match self.floor.is_above(&meta) || mutant!("zeus_forgets_above_floor") {
             true => Fate::Forget(meta),
-            false => Fate::WaitForFloor,
+            false => Fate::WaitForFloor(meta.version.version.max(meta.round.version)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Deleted keys and expired values go, and nothing brings them back. With three nodes `y` belongs to 1, 2,
 //! 3, `z` to 3, 2, 1; with four nodes and two replicas `d` belongs to 2, 3.
 
-use quorate_harness::Packet;
+use quorate_harness::{Clock, Packet};
 use quorate_machine::{Machine as _, Outcome, Refusal};
 use quorate_types::{Duration, Instant, LaneId, Role, Timestamp, lane_of_key};
 use quorate_zeus::{FloorStep, Message};
@@ -75,6 +75,24 @@ fn a_key_is_forgotten_when_the_floor_is_above_it() {
         cluster.pool.clear();
     }
     assert_eq!(cluster.probed("zeus: the floor rises"), 1, "not again before all know it");
+    assert_eq!(holders(&cluster, "y"), [1, 2, 3]);
+    cluster.run_for(COLLECT * 20);
+    assert_eq!(holders(&cluster, "y"), [0; 0]);
+}
+
+/// Rounds count up faster than a hybrid clock that is ahead of the wall.
+#[test]
+fn a_key_is_forgotten_after_wall_clocks_have_gone_back() {
+    let mut cluster = cluster(3, 3);
+    cluster.run(1, "write=y:1");
+    cluster.run(1, "del=y");
+    cluster.run_for(COLLECT * 20);
+    for node in 1..=3 {
+        cluster.set_clock(node, Clock { ahead: -3_600_000_000_000, ..Clock::default() });
+    }
+    for node in [1, 2, 3].repeat(20) {
+        cluster.run(node, "del=y");
+    }
     assert_eq!(holders(&cluster, "y"), [1, 2, 3]);
     cluster.run_for(COLLECT * 20);
     assert_eq!(holders(&cluster, "y"), [0; 0]);
