@@ -311,7 +311,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(161_397),
+            states: Some(158_144),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },
@@ -332,14 +332,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deltas-rejoin",
             size: Size::Small,
-            states: Some(52_027),
+            states: Some(44_657),
             reaches: &["zeus: a follower lacks what a transaction changes"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
         },
         Entry {
             name: "zeus-deltas-replay",
             size: Size::Small,
-            states: Some(68_315),
+            states: Some(61_753),
             reaches: &[
                 "zeus: a follower is told all of a value",
                 "zeus: a transaction is replayed",
