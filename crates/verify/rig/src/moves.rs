@@ -221,7 +221,8 @@ impl Mover {
             let value = format!("{}.{transactions}", self.process);
             if transact(&self.recorder, open, self.process, &keys, Some(&value))? {
                 self.done.fetch_add(1, Ordering::Relaxed);
-            } else if open.is_closed() {
+            } else {
+                // Replies that were waited for in vain may come yet.
                 connection = None;
             }
         }
