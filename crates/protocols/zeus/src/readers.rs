@@ -37,11 +37,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        let may_try = !command.updates()
-            && self.refusal().is_none()
-            && !self.lanes.is_stopped()
-            && !self.has_line(origin);
-        if !may_try {
+        if command.updates() || !self.may_begin_at_once(origin) {
             return false;
         }
         match self.read(now, command) {

@@ -509,6 +509,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- writers ---------------------------------------------------------------------------------
 
+    /// Whether a transaction may run in the step in which it comes: nothing of its origin waits.
+    pub(crate) fn may_begin_at_once(&self, origin: u64) -> bool {
+        self.refusal().is_none() && !self.lanes.is_stopped() && !self.has_line(origin)
+    }
+
     /// Runs a transaction that writes in this step if nothing of its origin waits and this lane may use
     /// every key that it touches. Whether it has ended.
     fn run_at_once<P>(
@@ -522,11 +527,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        let may_try = command.updates()
-            && self.refusal().is_none()
-            && !self.lanes.is_stopped()
-            && !self.has_line(origin);
-        if !may_try {
+        if !command.updates() || !self.may_begin_at_once(origin) {
             return false;
         }
         let by = By { client: Client::Tag(tag), origin, needed: &BTreeSet::new(), call: None };
