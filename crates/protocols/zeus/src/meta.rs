@@ -44,7 +44,7 @@ pub struct Meta {
     pub state: OwnerState,
     /// The member that it was moved to last, live or not; 0 if it never was.
     pub owner: MemberNumber,
-    /// How often it has moved while this node kept it, up to [`MOVES_MAX`]. Only shown to people.
+    /// How often it has moved while this node kept it, up to 2^28 - 1. Only shown to people.
     pub moves: u32,
 }
 
