@@ -46,7 +46,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         // Versions are above all that was seen, whatever clocks show.
         clock_step_ms_max: 3_600_000,
         moves: true,
-        sessions: false,
+        sessions: true,
     },
 ];
 

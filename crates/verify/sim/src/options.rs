@@ -70,7 +70,7 @@ impl Engine {
 
     /// Whether calls of sessions take effect exactly once.
     pub(crate) const fn has_sessions(self) -> bool {
-        !self.is_rival() && !matches!(self, Self::Zeus)
+        !self.is_rival()
     }
 
     /// The faults that it survives. Zeus's transactions that only read rest on the rates of clocks.
@@ -114,7 +114,7 @@ impl Engine {
             return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
         }
         if !self.has_sessions() && options.sessions.is_some_and(|sessions| sessions > 0) {
-            return Err(format!("{self} has no sessions; choose hermes, meerkat or local"));
+            return Err(format!("{self} has no sessions; choose hermes, meerkat, zeus or local"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {

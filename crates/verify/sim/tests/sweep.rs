@@ -170,8 +170,7 @@ fn a_script_gives_the_run_that_it_was_written_for() {
     for engine in [Engine::Hermes, Engine::Meerkat, Engine::Zeus, Engine::Tapir] {
         for seed in 1..4 {
             let guests = (engine == Engine::Meerkat).then_some(2);
-            let has_sessions = !matches!(engine, Engine::Zeus | Engine::Tapir);
-            let sessions = has_sessions.then_some(2);
+            let sessions = (engine != Engine::Tapir).then_some(2);
             let beside = match (engine, seed) {
                 (Engine::Tapir, _) | (_, 1) => Beside::NONE,
                 (_, 2) => Beside::These(vec![Engine::Meerkat]),
