@@ -22,22 +22,24 @@ pub fn shard_of(key: &[u8]) -> usize {
     usize::from(hash_slot(key)) * SHARDS / 16384
 }
 
-/// How many nodes keep each key: as many as was said, or with 0 so many that a minority of the nodes is
-/// never all of them, and 3 at least.
-fn group_size(replicas: usize, nodes: usize) -> usize {
+/// How many nodes keep each key, if there are as many: the number that was said, or with 0 so many that a
+/// minority of the nodes is never all of them, and 3 at least.
+pub fn group_size(replicas: usize, nodes: usize) -> usize {
     let minority = nodes.saturating_sub(1) / 2;
     if replicas == 0 { (minority + 1).max(3) } else { replicas }
+}
+
+/// What the nodes of a shard are in order of, the first by name its default owner.
+pub fn rank(shard: usize, node: NodeId) -> impl Ord {
+    let [low, high] = node.0.to_le_bytes();
+    core::cmp::Reverse(hash_key(&[shard as u8, low, high]))
 }
 
 /// The group of a shard, in its order: that of the nodes' hashes together with it. With 0 replicas it has
 /// as many nodes as survive the loss of any minority, and 3 at least.
 pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
-    let rank = |node: &NodeId| {
-        let [low, high] = node.0.to_le_bytes();
-        core::cmp::Reverse(hash_key(&[shard as u8, low, high]))
-    };
     let mut nodes: Vec<NodeId> = placed.into_iter().collect();
-    nodes.sort_by_key(rank);
+    nodes.sort_by_key(|node| rank(shard, *node));
     nodes.truncate(group_size(replicas, placed.len()));
     nodes
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::EngineConfig;
+use quorate_types::placement::group_size;
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
 /// Where one configured node is reached.
@@ -157,8 +158,42 @@ pub struct KeyspaceConfig {
 }
 
 impl KeyspaceConfig {
+    /// How many nodes are to have each key, of those in the configuration or, if a view decides, of those
+    /// over which it places data.
+    pub fn copies(&self, nodes: usize, placed: usize) -> usize {
+        match (self.engine.group_size(), self.replicas) {
+            (Some(replicas), _) => group_size(replicas, placed).min(placed),
+            (None, Some(replicas)) => replicas.len(),
+            (None, None) => nodes,
+        }
+    }
+
     /// A keyspace on every member, in one partition.
     pub fn new(id: KeyspaceId, name: impl Into<String>, engine: EngineConfig) -> Self {
         Self { id, name: name.into(), replicas: None, partitions: vec![None], engine }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_engine::OptionValue;
+
+    use super::*;
+
+    #[test]
+    fn a_keyspace_has_as_many_copies_as_its_engine_keeps() {
+        let copies = |engine, nodes, placed| {
+            KeyspaceConfig::new(KeyspaceId(0), "db", engine).copies(nodes, placed)
+        };
+        let first = || EngineConfig::first_with(|can| !can.spreads);
+        assert_eq!((copies(first(), 3, 3), copies(first(), 6, 5)), (3, 6));
+        let spread = || EngineConfig::first_with(|can| can.spreads);
+        assert_eq!(
+            (copies(spread(), 6, 6), copies(spread(), 6, 7), copies(spread(), 3, 2)),
+            (3, 4, 2)
+        );
+        let mut four = spread();
+        four.set("replicas", OptionValue::Number(4)).expect("it has the option");
+        assert_eq!((copies(four.clone(), 6, 6), copies(four, 6, 3)), (4, 3));
     }
 }

@@ -59,7 +59,8 @@ impl Backend for LaneBackend<'_> {
             return None;
         }
         let facts = self.shared().store_facts(keyspace.id);
-        let replicas = keyspace.replicas.map_or(self.shared().config.nodes.len(), |set| set.len());
+        let placed = self.lane.view().placed.len();
+        let replicas = keyspace.copies(self.shared().config.nodes.len(), placed);
         Some(KeyspaceFacts {
             number,
             name: keyspace.name.clone(),
