@@ -27,6 +27,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "storage_absent_key_changes",
+        home: "storage",
+        guard: "what had no value and gets none does not change",
+        checks: &[Tests("storage", "changes_of_watched_keys")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_key_not_watched",
         home: "node",
         guard: "a tracked key is watched in the store before it is read",

@@ -6,6 +6,7 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use quorate_machine::mutant;
 use quorate_machine::{
     Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection, may_be_large,
 };
@@ -491,6 +492,9 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
     }
 
     fn clear(&mut self) {
+        if self.content().is_none() && !mutant!("storage_absent_key_changes") {
+            return;
+        }
         self.begin_value();
         Self::retire(self.record.clear());
     }

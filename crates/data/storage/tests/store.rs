@@ -419,6 +419,8 @@ fn changes_of_watched_keys_are_listed_once_with_what_the_key_holds_in_the_end() 
     assert_eq!(taken(&store), [(b"a".to_vec(), None)]);
     set(&mut table, b"a", b"2", None);
     assert_eq!(taken(&store), [(b"a".to_vec(), Some(ValueKind::String))]);
+    table.lock_key(b"b", 0).clear();
+    assert!(!store.has_changes(), "it has had no value");
     table.reset();
     assert_eq!(taken(&store), [(b"a".to_vec(), None), (b"b".to_vec(), None)]);
 }
