@@ -22,6 +22,7 @@ mod local;
 mod meerkat;
 mod node;
 mod pubsub;
+mod routes;
 mod scripts;
 mod sorted_sets;
 mod streams;
@@ -74,6 +75,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(values::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)
+        .chain(routes::MUTANTS)
         .chain(scripts::MUTANTS)
         .chain(sorted_sets::MUTANTS)
         .chain(streams::MUTANTS)

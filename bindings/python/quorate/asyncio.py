@@ -39,6 +39,7 @@ class Client(redis.asyncio.Redis):
         *,
         nodes: Sequence[Node] | None = None,
         sessions: bool = True,
+        routes: bool = True,
         deadline: float = 20.0,
         connection_pools: Sequence[redis.asyncio.ConnectionPool] | None = None,
         **options: Any,
@@ -55,12 +56,12 @@ class Client(redis.asyncio.Redis):
         super().__init__(connection_pool=pools[0])
         self._pools = pools
         encode = self.get_encoder().encode
-        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry)
+        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry, routes)
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> Client:  # type: ignore[override]
         """See `quorate.Client.from_url`."""
-        own = {name: options.pop(name) for name in ("sessions", "deadline") if name in options}
+        own = {name: options.pop(name) for name in ("sessions", "routes", "deadline") if name in options}
         own["retry"] = take_retry(options)
         options = {**TIMEOUTS, **options, "retry": Retry(NoBackoff(), 0)}
         pools = [redis.asyncio.ConnectionPool.from_url(one, **options) for one in split_url(url)]

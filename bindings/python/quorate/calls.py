@@ -28,6 +28,7 @@ from redis.exceptions import (
 
 from .commands import KEY_BY_KEY, Kind, kind_of, name_of
 from .errors import Failed, Unknown
+from .routes import Routes, key_of
 from .scripts import Scripts
 from .session import Session
 
@@ -197,6 +198,14 @@ def _is_row(pending: Sequence[Call], numbered: Sequence[Call]) -> bool:
     return len(numbered) > 1 and is_known and is_new and not any(call.is_block for call in pending)
 
 
+def anchor(calls: Iterable[Call]) -> bytes | None:
+    """The key that says where calls go: the first that one of them may change, or else the first."""
+    commands = [command for call in calls for command in call.commands]
+    updates = (command for command in commands if kind_of(command) is not Kind.READ)
+    keys = (key_of(command) for command in (*updates, *commands))
+    return next((key for key in keys if key is not None), None)
+
+
 def _kind(kinds: Iterable[Kind], sessions: bool) -> Kind:
     found = set(kinds)
     if Kind.PLAIN in found or (Kind.CALL in found and not sessions):
@@ -303,6 +312,7 @@ class Caller:
         sessions: bool,
         deadline: float,
         retry: Any = None,
+        routes: bool = True,
     ) -> None:
         self.port = port
         self.encode = encode
@@ -310,8 +320,10 @@ class Caller:
         self.sessions = sessions
         self.deadline = deadline
         self.retry = retry
-        #: The node that is tried first: the last one that served.
+        #: The node that is tried first where keys don't move: the last one that served.
         self.node = 0
+        #: Which node is tried first where they do.
+        self.routes = Routes(port.nodes, routes)
         #: The scripts that were loaded through this client.
         self.scripts = Scripts()
         self._session: Session | None = None
@@ -327,8 +339,14 @@ class Caller:
 
     def leave(self, node: int) -> None:
         """Others may have left it as well."""
+        self.routes.failed(node)
         if self.node == node:
             self.node = (node + 1) % self.port.nodes
+
+    def node_for(self, key: bytes | None) -> int:
+        """The node that a request with this key is sent to."""
+        node = self.routes.node_for(key)
+        return self.node if node is None else node
 
     async def command(self, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """The answer of one command."""
@@ -370,9 +388,10 @@ class Caller:
         why: object = "the deadline is over"
         try:
             while pending:
-                node = self.node
+                key = anchor(pending)
+                node = self.node_for(key)
                 try:
-                    hint, error = await self._round(node, pending)
+                    hint, error = await self._round(node, pending, key)
                 except RedisError as refused:
                     # A password or a database that is wrong, say, is an error at once.
                     if not any(call.in_doubt for call in pending):
@@ -389,7 +408,9 @@ class Caller:
         for call in pending:
             call.give_up(why)
 
-    async def _round(self, node: int, pending: Sequence[Call]) -> tuple[Hint, Exception | None]:
+    async def _round(
+        self, node: int, pending: Sequence[Call], key: bytes | None
+    ) -> tuple[Hint, Exception | None]:
         try:
             connection = await self.port.acquire(node)
         except AuthenticationError:
@@ -397,12 +418,12 @@ class Caller:
         except (ConnectionError, TimeoutError, OSError) as error:
             return Hint.OTHER_NODE, error
         try:
-            return await self._attempt(connection, pending)
+            return await self._attempt(node, connection, pending, key)
         finally:
             await self.port.release(node, connection)
 
     async def _attempt(
-        self, connection: Any, pending: Sequence[Call]
+        self, node: int, connection: Any, pending: Sequence[Call], key: bytes | None
     ) -> tuple[Hint, Exception | None]:
         """One try at as many of these calls as one session has numbers for."""
         try:
@@ -410,19 +431,21 @@ class Caller:
             await self._watch_again(connection, batch)
         except Refused as refused:
             return refused.hint, refused.why
-        return await self.send(connection, batch)
+        return await self.send(node, connection, batch, key)
 
     async def send(
-        self, connection: Any, batch: Sequence[Call]
+        self, node: int, connection: Any, batch: Sequence[Call], key: bytes | None
     ) -> tuple[Hint, Exception | None]:
-        """Makes these calls, and hears what comes of them."""
+        """Makes these calls, and hears what comes of them. In front of them may be a question about
+        where this key lives."""
+        question = self.routes.question(node, key)
         is_row = isinstance(batch, Row)
         before, behind = batch.frame() if isinstance(batch, Row) else ([], [])
         wires = [call.wire(is_row) for call in batch]
         wire = [*before, *(command for commands in wires for command in commands), *behind]
         raw = [call.raw for call, commands in zip(batch, wires) for _ in commands]
         raw = [*(False for _ in before), *raw, *(False for _ in behind)]
-        replies, lost = await self.port.exchange(connection, wire, raw)
+        replies, lost = await self.exchange(node, connection, wire, raw, question)
         # If numbering was refused, so are the calls: that says enough.
         replies = replies[len(before) :]
         hint, why = Hint.GO_ON, lost
@@ -439,6 +462,24 @@ class Caller:
             self._attached.pop(connection, None)
             hint = max(hint, Hint.OTHER_NODE)
         return hint, why
+
+    async def exchange(
+        self,
+        node: int,
+        connection: Any,
+        wire: Wire,
+        raw: Sequence[bool],
+        question: tuple[bytes, ...] | None,
+    ) -> tuple[list[Any], Exception | None]:
+        """The port's `exchange`, behind a question if there is one."""
+        if question is not None:
+            wire, raw = [question, *wire], [True, *raw]
+        replies, lost = await self.port.exchange(connection, wire, raw)
+        if lost is None:
+            self.routes.served(node)
+        if question is not None and replies:
+            self.routes.learn(node, question, replies.pop(0))
+        return replies, lost
 
     def _hear(
         self, connection: Any, call: Call, replies: Sequence[Any]

@@ -31,7 +31,8 @@ class Client(redis.Redis):
     Arguments besides those of `redis.Redis`:
 
     - `nodes`: addresses, as "host:port" or pairs. Any of them takes every command; the one that
-      served last is tried first.
+      served last is tried first, or, where keys move, the one where a command's key lives.
+    - `routes`: False has keys that move come to the node that served last.
     - `sessions`: False sends commands as they are. Then one that may have happened is not repeated,
       and raises `Unknown`.
     - `deadline`: seconds after which an operation begins no further try. One that is under way is
@@ -54,6 +55,7 @@ class Client(redis.Redis):
         *,
         nodes: Sequence[Node] | None = None,
         sessions: bool = True,
+        routes: bool = True,
         deadline: float = 20.0,
         connection_pools: Sequence[redis.ConnectionPool] | None = None,
         **options: Any,
@@ -70,14 +72,14 @@ class Client(redis.Redis):
         super().__init__(connection_pool=pools[0])
         self._pools = pools
         encode = self.get_encoder().encode
-        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry)
+        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry, routes)
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> Client:  # type: ignore[override]
         """A client for a URL as `redis.Redis.from_url` takes it, with all hosts in it:
         `redis://:password@10.0.0.1:6379,10.0.0.2:6379/0`. Options are those of the constructor
         and of redis-py's connections."""
-        own = {name: options.pop(name) for name in ("sessions", "deadline") if name in options}
+        own = {name: options.pop(name) for name in ("sessions", "routes", "deadline") if name in options}
         own["retry"] = take_retry(options)
         options = {**TIMEOUTS, **options, "retry": Retry(NoBackoff(), 0)}
         pools = [redis.ConnectionPool.from_url(one, **options) for one in split_url(url)]

@@ -15,9 +15,10 @@ from redis.exceptions import (
     WatchError,
 )
 
-from .calls import Call, Caller, Hint, Part, Patience, Refused, hint_of, is_refusal
+from .calls import Call, Caller, Hint, Part, Patience, Refused, anchor, hint_of, is_refusal
 from .commands import Kind, keys_read, kind_of, name_of
 from .errors import Failed
+from .routes import key_of
 
 T = TypeVar("T")
 
@@ -49,7 +50,8 @@ class Watching:
         patience = Patience(caller)
         while True:
             is_first = self._connection is None
-            hint, failure = await self._try(wire, keys, call.raw)
+            key = keys[0] if keys else key_of(call.commands[0])
+            hint, failure = await self._try(wire, keys, call.raw, key)
             if isinstance(failure, ResponseError) and not is_refusal(failure):
                 raise failure
             if failure is None:
@@ -64,20 +66,23 @@ class Watching:
         return await caller.translate(self._answer, args, options)
 
     async def _try(
-        self, wire: Sequence[tuple[bytes, ...]], keys: Sequence[bytes], raw: bool
+        self, wire: Sequence[tuple[bytes, ...]], keys: Sequence[bytes], raw: bool, key: bytes | None
     ) -> tuple[Hint, Exception | None]:
-        port = self._caller.port
+        caller, question = self._caller, None
         try:
             if self._connection is None:
-                self._node = self._caller.node
-                self._connection = await port.acquire(self._node)
+                # Where its first key lives.
+                self._node = caller.node_for(key)
+                self._connection = await caller.port.acquire(self._node)
+                question = caller.routes.question(self._node, key)
         except AuthenticationError:
             raise
         except (ConnectionError, TimeoutError, OSError) as error:
             return Hint.OTHER_NODE, error
         # If WATCH succeeds and the command does not, the keys are watched as well.
         self.keys += keys
-        replies, lost = await port.exchange(self._connection, list(wire), [raw] * len(wire))
+        raws = [raw] * len(wire)
+        replies, lost = await caller.exchange(self._node, self._connection, list(wire), raws, question)
         if lost is not None:
             self.keys = []
             return Hint.OTHER_NODE, lost
@@ -109,7 +114,7 @@ class Watching:
             return refused.why
         if not batch:
             return "its session has too many calls whose outcome is open"
-        _, why = await self._caller.send(self._connection, batch)
+        _, why = await self._caller.send(self._node, self._connection, batch, anchor(batch))
         # EXEC ends the watches, whatever it answers.
         self.keys = []
         return why

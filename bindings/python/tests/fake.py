@@ -42,6 +42,11 @@ class Cluster:
         self.log: list[tuple[int, tuple[bytes, ...]]] = []
         # Commands as they arrived.
         self.sent: list[tuple[bytes, ...]] = []
+        # Where keys move: the node of each key that was written, how often one has moved, and a node
+        # that all units are pinned to.
+        self.owners: dict[bytes, int] | None = None
+        self.moves = 0
+        self.pin: int | None = None
         self._servers = [_Server(self, node) for node in range(nodes)]
         self.nodes = [f"127.0.0.1:{server.server_address[1]}" for server in self._servers]
 
@@ -65,6 +70,24 @@ class Cluster:
     def arrived(self, name: str) -> int:
         """How often a command has arrived, outside of calls."""
         return sum(words[0] == name.encode() for _, words in self.log)
+
+    def place(self, node: int, words: tuple[bytes, ...]) -> object:
+        """Moves a key to the node that writes it, and answers questions about keys. The ids of nodes are
+        one above their places."""
+        if self.owners is None:
+            return None
+        words = words[4:] if words[:2] == (b"SESSION", b"CALL") else words
+        if words[0].upper() in UPDATES:
+            at = node if self.pin is None else self.pin
+            self.moves += self.owners.get(words[1], at) != at
+            self.owners[words[1]] = at
+        if words[0] == b"INFO":
+            return b"# Quorate\r\nnode:%d\r\n\r\n# Placement\r\n" % (node + 1)
+        if words[0] == b"PLACEMENT":
+            owner, pin = self.owners.get(words[2]), self.pin
+            ids = [None if at is None else at + 1 for at in (owner, pin)]
+            return {b"owner": ids[0], b"pinned": ids[1]}
+        return None
 
     def fault(self, words: tuple[bytes, ...]) -> str | None:
         for known, action in self.always.items():
@@ -115,7 +138,9 @@ class _Connection(socketserver.StreamRequestHandler):
         try:
             while (words := self._read()) is not None:
                 with self.cluster.lock:
-                    self.cluster.sent.append(words)
+                    # What a client asks besides is no matter of most tests.
+                    if words[0] not in (b"INFO", b"PLACEMENT"):
+                        self.cluster.sent.append(words)
                     words = self._with_number(words)
                     self.cluster.log.append((self.server.node, words))
                     fault = self.cluster.fault(words)
@@ -125,7 +150,8 @@ class _Connection(socketserver.StreamRequestHandler):
                     if isinstance(self.numbers, Error) and words[0].upper() in UPDATES:
                         answer: object = self.numbers
                     elif fault in (None, "drop"):
-                        answer = self._run(words)
+                        placed = self.cluster.place(self.server.node, words)
+                        answer = self._run(words) if placed is None else placed
                     else:
                         answer = Error(fault)
                         if is_auto:

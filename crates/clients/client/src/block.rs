@@ -34,6 +34,11 @@ pub(crate) enum BlockEnd {
 }
 
 impl Block {
+    /// The key that says where it goes.
+    pub(crate) fn anchor(&self) -> Option<&[u8]> {
+        self.writes.keys().chain(&self.watched).next().map(Vec::as_slice)
+    }
+
     /// `MULTI`, the writes, and the words of `exec`.
     pub(crate) fn request(&self, exec: &[&[u8]]) -> Request {
         let mut request = Request::one(&[b"MULTI"]);

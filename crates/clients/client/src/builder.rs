@@ -39,6 +39,7 @@ impl Builder {
                 connect_timeout: limits::CONNECT_TIMEOUT,
                 pool_size: limits::POOL_SIZE,
                 sessions: true,
+                routes: true,
                 retries,
             },
             dial: Arc::new(Tcp),
@@ -71,7 +72,8 @@ impl Builder {
     }
 
     /// The most connections, over all nodes; at least one. A transaction keeps one to itself until
-    /// it ends.
+    /// it ends. Where requests go to where their keys live, it is the most in use at a time; as many
+    /// to each node may stay open.
     pub fn pool_size(mut self, connections: usize) -> Self {
         self.options.pool_size = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
@@ -82,6 +84,14 @@ impl Builder {
     /// sessions.
     pub fn sessions(mut self, sessions: bool) -> Self {
         self.options.sessions = sessions;
+        self
+    }
+
+    /// Whether requests go where their first key lives, in keyspaces whose keys move (engine
+    /// zeus). They do by default. Otherwise requests go round the nodes, and keys move behind them
+    /// or are forwarded.
+    pub fn routes(mut self, routes: bool) -> Self {
+        self.options.routes = routes;
         self
     }
 

@@ -15,6 +15,7 @@ use crate::pool::{Loan, Pool};
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::retry::{Attempts, Failure};
+use crate::routes::key_of;
 use crate::sessions::{Held, OpenCall, Sessions, Tried, Work, words};
 
 /// The effect of a command, which decides whether it can be repeated without an answer.
@@ -117,7 +118,8 @@ pub(crate) async fn perform(
 /// One exchange with the node whose turn it is. Returns the failure that keeps some commands open.
 async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) -> Option<Failure> {
     let sessions = held.sessions();
-    let mut loan = match pool.borrow().await {
+    let key = anchor(commands);
+    let mut loan = match pool.borrow(key.as_deref()).await {
         Ok(loan) => loan,
         Err(failure) => return Some(failure),
     };
@@ -131,7 +133,8 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
             Err(tried) => return Some(tried.failure()),
         }
     }
-    let (request, sent) = compose(&mut loan, held, commands);
+    let asked = key.filter(|key| loan.asks(key));
+    let (request, sent) = compose(&mut loan, held, commands, asked.as_deref());
     if sent.is_empty() {
         // The session is full of open calls that their callers have given up.
         held.forget();
@@ -141,7 +144,13 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
         Ok(replies) => (replies, None),
         Err(mut lost) => (std::mem::take(&mut lost.replies), Some(lost)),
     };
-    if request.counted() < request.commands() && !replies.is_empty() && !replies.remove(0).is_ok() {
+    if let Some(key) = &asked
+        && !replies.is_empty()
+    {
+        loan.learn(key, &replies.remove(0));
+    }
+    let is_numbered = request.counted() + usize::from(asked.is_some()) < request.commands();
+    if is_numbered && !replies.is_empty() && !replies.remove(0).is_ok() {
         // The node executed no update.
         loan.connection().numbers = None;
     }
@@ -182,14 +191,30 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
     }
 }
 
-/// The request of a round: the commands that have not ended, as far as there are numbers for them.
+/// The key that says where commands go: the first that one of them may change, or else the first.
+fn anchor(commands: &[Command]) -> Option<Vec<u8>> {
+    let unsettled = || commands.iter().filter(|command| command.end.is_none());
+    let keys = |command: &Command| {
+        let words: Vec<&[u8]> = command.words.iter().map(Vec::as_slice).collect();
+        key_of(&words).map(<[u8]>::to_vec)
+    };
+    let updates = unsettled().filter(|command| command.kind == Effect::Update);
+    updates.chain(unsettled()).find_map(keys)
+}
+
+/// The request of a round: the commands that have not ended, as far as there are numbers for them. In
+/// front of them, the question where this key lives.
 fn compose(
     loan: &mut Loan,
     held: &mut Held<'_>,
     commands: &mut [Command],
+    asked: Option<&[u8]>,
 ) -> (Request, Vec<usize>) {
     let sessions = held.sessions();
     let (mut request, mut sent) = (Request::default(), Vec::new());
+    if let Some(key) = asked {
+        loan.connection().ask(&[b"PLACEMENT", b"GET", key], &mut request);
+    }
     let unsettled = || commands.iter().filter(|command| command.end.is_none());
     let has_calls = unsettled().any(|command| command.is_call(sessions));
     let has_plain = unsettled().any(|command| command.is_plain_update(sessions));

@@ -89,7 +89,7 @@ impl Client {
         let client = Self { transport: Arc::new(over_resp), pool, sessions };
         let mut attempts = client.attempts();
         loop {
-            match client.pool.borrow().await {
+            match client.pool.borrow(None).await {
                 Ok(_) => return Ok(client),
                 Err(failure) => attempts.again(failure, client.pool.has_fresh_node()).await?,
             }

@@ -145,7 +145,7 @@ impl Sessions {
         block: &Block,
         probes: bool,
     ) -> Result<Answered, Tried> {
-        let mut loan = pool.borrow().await.map_err(Tried::Failed)?;
+        let mut loan = pool.borrow(block.anchor()).await.map_err(Tried::Failed)?;
         self.attach(&mut loan, held).await?;
         if !block.watched.is_empty() {
             watch(&mut loan, &block.watched).await?;

@@ -112,6 +112,17 @@ impl Connection {
         }
     }
 
+    /// Begins a request with a command that takes a number where commands are numbered, and is in no
+    /// count of them.
+    pub(crate) fn ask(&mut self, words: &[&[u8]], request: &mut Request) {
+        request.push_numbering(words);
+        if let Some(numbers) = &mut self.numbers
+            && !mutant!("client_question_uncounted")
+        {
+            numbers.next += 1;
+        }
+    }
+
     /// Whether another call may use it.
     pub(crate) fn is_clean(&self) -> bool {
         self.sound && !self.watching

@@ -90,6 +90,7 @@ mod pool;
 mod reply;
 mod request;
 mod retry;
+mod routes;
 mod sessions;
 #[cfg(test)]
 mod tests;

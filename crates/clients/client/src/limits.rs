@@ -31,6 +31,13 @@ pub const GUEST_BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub const GUEST_QUEUE_MAX: usize = 1024;
 /// How long a failed node is left alone while others are up.
 pub const NODE_REST: Duration = Duration::from_millis(500);
+/// The most units of keys that a client remembers the places of. What was used longest ago is
+/// forgotten.
+pub const HINTS_MAX: usize = 16 * 1024;
+/// With which request for a unit a client asks where it lives.
+pub const HINT_USES: u32 = 4;
+/// After which time at most it asks again; after half of it at least.
+pub const HINT_AGE: Duration = Duration::from_secs(10);
 /// The longest expiry that [`crate::Txn::set_for`] asks for; a longer one is cut to it, because a
 /// node refuses times that don't fit its clock. A hundred years.
 pub const EXPIRY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -28,7 +28,7 @@ impl Transport for OverResp {
     fn begin(&self) -> Pending<'_, Result<Box<dyn Session>, Failure>> {
         Box::pin(async move {
             let (pool, sessions) = (self.pool.clone(), self.sessions.clone());
-            let (loan, watched) = (pool.borrow().await?, BTreeSet::new());
+            let (loan, watched) = (None, BTreeSet::new());
             Ok(Box::new(RespSession { pool, sessions, loan, watched }) as Box<dyn Session>)
         })
     }
@@ -38,11 +38,12 @@ impl Transport for OverResp {
     }
 }
 
-/// A connection for this transaction alone.
+/// A connection for this transaction alone, to where the first key lives that it reads, or else the
+/// first that it writes.
 struct RespSession {
     pool: Arc<Pool>,
     sessions: Arc<Sessions>,
-    loan: Loan,
+    loan: Option<Loan>,
     watched: BTreeSet<Vec<u8>>,
 }
 
@@ -66,23 +67,34 @@ impl Session for RespSession {
 
 impl RespSession {
     async fn watch_and_get(&mut self, keys: &[&[u8]]) -> Result<Values, Failure> {
+        if self.loan.is_none() {
+            self.loan = Some(self.pool.borrow(keys.first().copied()).await?);
+        }
+        let loan = self.loan.as_mut().expect("it was borrowed");
         let mut request = Request::default();
+        let asked = keys.first().filter(|key| loan.asks(key));
+        if let Some(key) = asked {
+            request.push(&[b"PLACEMENT", b"GET", key]);
+        }
         request.push(&[&[b"WATCH".as_slice()], keys].concat());
         // GET also refuses values that are no strings; MGET takes one round trip for all keys.
         let get: &[u8] = if keys.len() == 1 { b"GET" } else { b"MGET" };
         request.push(&[&[get], keys].concat());
         self.watched.extend(keys.iter().map(|key| key.to_vec()));
-        self.loan.connection().watching = true;
-        let mut replies = match self.loan.exchange(&request).await {
+        loan.connection().watching = true;
+        let mut replies = match loan.exchange(&request).await {
             Ok(replies) => replies,
-            Err(lost) => return Err(self.loan.lost(lost)),
+            Err(lost) => return Err(loan.lost(lost)),
         };
         let values = replies.pop().expect("there are as many replies as commands");
         if let Some(Reply::Error(error)) = replies.pop() {
-            return Err(self.loan.refused(error, false));
+            return Err(loan.refused(error, false));
+        }
+        if let (Some(key), Some(answer)) = (asked, replies.pop()) {
+            loan.learn(key, &answer);
         }
         let values = match values {
-            Reply::Error(error) => return Err(self.loan.refused(error, false)),
+            Reply::Error(error) => return Err(loan.refused(error, false)),
             Reply::Array(values) if keys.len() > 1 && values.len() == keys.len() => values,
             value if keys.len() == 1 => vec![value],
             other => return Err(unexpected(&other)),
@@ -98,11 +110,15 @@ impl RespSession {
     }
 
     async fn exec(self: Box<Self>, writes: Writes, attempts: &mut Attempts) -> Result<(), Failure> {
-        let Self { pool, sessions, mut loan, watched } = *self;
+        let Self { pool, sessions, loan, watched } = *self;
         if writes.is_empty() && watched.is_empty() {
             return Ok(());
         }
         let block = Block { watched: watched.into_iter().collect(), writes };
+        let mut loan = match loan {
+            Some(loan) => loan,
+            None => pool.borrow(block.anchor()).await?,
+        };
         if !block.writes.is_empty() && sessions.are_enabled() {
             return sessions.commit(&pool, loan, block, attempts).await;
         }
@@ -110,13 +126,14 @@ impl RespSession {
     }
 
     async fn unwatch(mut self: Box<Self>) {
-        let connection = self.loan.connection();
+        let Some(loan) = &mut self.loan else { return };
+        let connection = loan.connection();
         if !connection.watching || !connection.is_sound() {
             return;
         }
         // If UNWATCH fails, the connection is closed instead.
-        if let Ok(replies) = self.loan.exchange(&Request::one(&[b"UNWATCH"])).await {
-            self.loan.connection().watching = !replies.iter().all(Reply::is_ok);
+        if let Ok(replies) = loan.exchange(&Request::one(&[b"UNWATCH"])).await {
+            loan.connection().watching = !replies.iter().all(Reply::is_ok);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Connections to all nodes, and the choice of a node for each call.
 //!
-//! Calls go round the nodes: first over idle connections, then over new ones. A failed node rests
-//! for [`NODE_REST`], unless all nodes do.
+//! Calls go where their keys live ([`crate::routes`]), or else round the nodes: first over idle
+//! connections, then over new ones. A failed node rests for [`NODE_REST`], unless all nodes do; then
+//! one call tries it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use crate::limits::NODE_REST;
 use crate::reply::{Reply, ServerError};
 use crate::request::Request;
 use crate::retry::{Failure, Retries, chance};
+use crate::routes::{INTRODUCTION, Routes};
 
 /// The settings of a builder.
 #[derive(Clone)]
@@ -28,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) connect_timeout: Duration,
     pub(crate) pool_size: usize,
     pub(crate) sessions: bool,
+    pub(crate) routes: bool,
     pub(crate) retries: Retries,
 }
 
@@ -36,6 +39,7 @@ pub(crate) struct Pool {
     dial: Arc<dyn Dial>,
     pub(crate) options: Options,
     permits: Arc<Semaphore>,
+    pub(crate) routes: Routes,
     nodes: Mutex<Nodes>,
 }
 
@@ -64,6 +68,21 @@ enum Choice {
 }
 
 impl Nodes {
+    /// A connection to the first of these nodes that does not rest.
+    fn choose_in(&mut self, order: &[usize], now: Instant) -> Choice {
+        let fresh = order.iter().find(|node| !self.nodes[**node].rests(now));
+        let resting = || order.iter().min_by_key(|node| self.nodes[**node].rests_until);
+        let node = *fresh.or_else(resting).expect("there is at least one node");
+        if let Some(connection) = self.nodes[node].idle.pop() {
+            return Choice::Idle(node, connection);
+        }
+        // Others need not wait for a node that may still be down.
+        if let Some(until) = &mut self.nodes[node].rests_until {
+            *until = now + NODE_REST;
+        }
+        Choice::Dial(node)
+    }
+
     fn choose(&mut self, now: Instant) -> Choice {
         let count = self.nodes.len();
         let round = (self.turn..self.turn + count).map(|number| number % count);
@@ -105,6 +124,7 @@ impl Pool {
         Arc::new(Self {
             dial,
             permits: Arc::new(Semaphore::new(options.pool_size)),
+            routes: Routes::new(count, options.routes),
             nodes: Mutex::new(Nodes { nodes, turn }),
             options,
         })
@@ -121,15 +141,20 @@ impl Pool {
         self.nodes().nodes.iter().any(|node| !node.rests(now))
     }
 
-    /// A connection, for as long as the loan lives.
-    pub(crate) async fn borrow(self: &Arc<Self>) -> Result<Loan, Failure> {
+    /// A connection, for as long as the loan lives: to the node where this key lives, if there is one
+    /// and keys move.
+    pub(crate) async fn borrow(self: &Arc<Self>, key: Option<&[u8]>) -> Result<Loan, Failure> {
         let permit = self.permits.clone().acquire_owned();
         let Ok(Ok(permit)) = timeout(self.options.timeout, permit).await else {
             let connections = self.options.pool_size;
             return Err(Failure::Final(Error::PoolExhausted { connections }));
         };
         loop {
-            let choice = self.nodes().choose(Instant::now());
+            let (order, now) = (self.routes.order(key), Instant::now());
+            let choice = match order {
+                Some(order) => self.nodes().choose_in(&order, now),
+                None => self.nodes().choose(now),
+            };
             let (node, connection) = match choice {
                 Choice::Idle(node, mut connection) => {
                     if !connection.is_quiet() {
@@ -138,7 +163,10 @@ impl Pool {
                     (node, connection)
                 }
                 Choice::Dial(node) => {
-                    self.nodes().trim(self.permits.available_permits());
+                    // The nodes' keys are not each other's: idle connections will be of use.
+                    if !self.routes.are_in_use() {
+                        self.nodes().trim(self.permits.available_permits());
+                    }
                     (node, self.connect(node).await?)
                 }
             };
@@ -164,12 +192,17 @@ impl Pool {
         }
         let database = self.options.database.to_string();
         let select: &[&[u8]] = &[b"SELECT", database.as_bytes()];
-        let mut replies = self.introduce(node, &mut connection, &[&greeting, select]).await?;
+        let meets = self.routes.wants_to_meet().then_some(INTRODUCTION);
+        let words: Vec<&[&[u8]]> = [&*greeting, select].into_iter().chain(meets).collect();
+        let mut replies = self.introduce(node, &mut connection, &words).await?;
         if matches!(&replies[0], Reply::Error(error) if knows_only_resp2(error)) {
             let auth = password.map(|password| [b"AUTH".as_slice(), password]);
             let auth = auth.as_ref().map(<[_; 2]>::as_slice);
-            let words: Vec<&[&[u8]]> = auth.into_iter().chain([select]).collect();
+            let words: Vec<&[&[u8]]> = auth.into_iter().chain([select]).chain(meets).collect();
             replies = self.introduce(node, &mut connection, &words).await?;
+        }
+        if meets.is_some() {
+            self.routes.meet(node, &replies.pop().expect("each command has a reply"));
         }
         for reply in replies {
             match reply {
@@ -240,6 +273,17 @@ impl Loan {
     pub(crate) async fn exchange(&mut self, request: &Request) -> Result<Vec<Reply>, Lost> {
         let timeout = self.pool.options.timeout;
         self.connection().exchange(request, timeout).await
+    }
+
+    /// Whether a request with this key shall ask where it lives: if so, `PLACEMENT GET` is the first
+    /// of its commands, and [`Self::learn`] takes the answer.
+    pub(crate) fn asks(&self, key: &[u8]) -> bool {
+        self.pool.routes.asks(key, Instant::now())
+    }
+
+    /// Takes the answer to `PLACEMENT GET`.
+    pub(crate) fn learn(&self, key: &[u8], answer: &Reply) {
+        self.pool.routes.learn(key, answer);
     }
 
     /// Makes updates plain commands, if they are numbered.

@@ -88,6 +88,18 @@ impl Reply {
         }
     }
 
+    /// The value of this name in a map, which is an array in RESP2.
+    pub(crate) fn field(&self, name: &str) -> Option<&Self> {
+        let is = |key: &Self| matches!(key, Self::Bulk(key) if key == name.as_bytes());
+        match self {
+            Self::Map(pairs) => pairs.iter().find(|(key, _)| is(key)).map(|(_, value)| value),
+            Self::Array(pairs) => {
+                pairs.chunks_exact(2).find(|pair| is(&pair[0])).map(|pair| &pair[1])
+            }
+            _ => None,
+        }
+    }
+
     /// Whether this is `+OK`.
     pub(crate) fn is_ok(&self) -> bool {
         matches!(self, Self::Status(text) if text == "OK")

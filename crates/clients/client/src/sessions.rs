@@ -396,15 +396,7 @@ pub(crate) fn words<'a>(head: &'a [Vec<u8>; 4], command: &[&'a [u8]]) -> Vec<&'a
 
 /// The id, the expiry and the term of a lease.
 fn read_lease(reply: &Reply) -> Option<(Vec<u8>, Vec<u8>, Duration)> {
-    let is = |key: &Reply, name: &[u8]| matches!(key, Reply::Bulk(key) if key == name);
-    let value = |name: &[u8]| match reply {
-        Reply::Map(pairs) => pairs.iter().find(|(key, _)| is(key, name)).map(|(_, value)| value),
-        Reply::Array(pairs) => {
-            pairs.chunks_exact(2).find(|pair| is(&pair[0], name)).map(|pair| &pair[1])
-        }
-        _ => None,
-    };
-    match (value(b"id")?, value(b"until")?, value(b"term")?) {
+    match (reply.field("id")?, reply.field("until")?, reply.field("term")?) {
         (Reply::Bulk(id), Reply::Bulk(until), Reply::Integer(term)) => {
             let term = Duration::from_millis(u64::try_from(*term).ok()?);
             Some((id.clone(), until.clone(), term))

@@ -3,6 +3,7 @@
 mod commits;
 mod failover;
 mod pipelines;
+mod routes;
 mod server;
 mod sessions;
 mod transactions;

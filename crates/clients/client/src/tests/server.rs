@@ -54,6 +54,10 @@ struct World {
     decide: Option<Decide>,
     sessions: BTreeMap<u64, Session>,
     expired: Vec<u64>,
+    /// The address where each key is that moves to where it is written; `None` where keys don't.
+    owners: Option<BTreeMap<String, String>>,
+    moves: usize,
+    pin: Option<&'static str>,
 }
 
 /// The node's state of a session.
@@ -78,6 +82,21 @@ impl Net {
         self.world(|world| world.decide = Some(Box::new(decide)));
     }
 
+    /// From now on keys move to where they are written.
+    pub(super) fn move_keys(&self) {
+        self.world(|world| world.owners = Some(BTreeMap::new()));
+    }
+
+    /// How often keys have moved.
+    pub(super) fn moves(&self) -> usize {
+        self.world(|world| world.moves)
+    }
+
+    /// Pins all keys to the node at this address, which serves them all from now on.
+    pub(super) fn pin(&self, node: &'static str) {
+        self.world(|world| world.pin = Some(node));
+    }
+
     /// Lets a node refuse connections.
     pub(super) fn take_down(&self, node: &str) {
         self.world(|world| world.down.push(node.to_owned()));
@@ -94,7 +113,7 @@ impl Net {
         seen.into_iter()
             .map(|seen| seen.command)
             .filter(|command| {
-                !["SELECT", "AUTH", "HELLO", "SESSION AUTO"]
+                !["SELECT", "AUTH", "HELLO", "SESSION AUTO", "INFO", "PLACEMENT"]
                     .iter()
                     .any(|name| command.starts_with(name))
             })
@@ -168,6 +187,33 @@ impl World {
         };
     }
 
+    /// Notes that a node writes a key, and answers questions about keys.
+    fn place(&mut self, node: &str, words: &[&str]) -> Option<String> {
+        let Some(owners) = &mut self.owners else { return None };
+        let id = |node: &str| usize::from(node.as_bytes()[0] - b'a') + 1;
+        match words {
+            ["SET" | "INCR" | "DEL", key, ..] => {
+                let node = self.pin.unwrap_or(node);
+                let earlier = owners.insert((*key).to_owned(), node.to_owned());
+                self.moves += usize::from(earlier.is_some_and(|earlier| earlier != node));
+                None
+            }
+            ["SESSION", "CALL", _, _, words @ ..] => self.place(node, words),
+            ["PLACEMENT", "GET", key] => {
+                let node = |node: Option<&str>| {
+                    node.map_or("_".to_owned(), |node| format!(":{}", id(node)))
+                };
+                let (owner, pin) = (node(owners.get(*key).map(|node| &**node)), node(self.pin));
+                Some(format!("%2\r\n$5\r\nowner\r\n{owner}\r\n$6\r\npinned\r\n{pin}\r\n"))
+            }
+            ["INFO", ..] => {
+                let text = format!("# Quorate\r\nnode:{}\r\n\r\n# Placement\r\n", id(node));
+                Some(format!("${}\r\n{text}\r\n", text.len()))
+            }
+            _ => None,
+        }
+    }
+
     fn version(&self, key: &str) -> u64 {
         self.versions.get(key).copied().unwrap_or_default()
     }
@@ -230,8 +276,19 @@ impl Client {
         let Some(numbers) = &mut self.numbers else { return words.to_vec() };
         let number = numbers.next;
         numbers.next += 1;
-        let plain =
-            ["GET", "MGET", "SELECT", "HELLO", "AUTH", "WATCH", "UNWATCH", "MULTI", "SESSION"];
+        let plain = [
+            "GET",
+            "MGET",
+            "SELECT",
+            "HELLO",
+            "AUTH",
+            "WATCH",
+            "UNWATCH",
+            "MULTI",
+            "SESSION",
+            "INFO",
+            "PLACEMENT",
+        ];
         if plain.contains(&&*words[0]) || (self.queue.is_some() && words[0] != "EXEC") {
             return words.to_vec();
         }
@@ -388,6 +445,7 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
             let mut decide = world.decide.take();
             let act = decide.as_mut().and_then(|decide| decide(&node, &words));
             world.decide = decide;
+            let act = act.or_else(|| world.place(&node, &words).map(Act::Answer));
             if let Some(Act::After(other)) = &act {
                 world.execute(other);
             }

@@ -265,7 +265,7 @@ async fn a_node_lost_before_exec_is_replaced() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_was_not_sent_whole_did_not_happen() {
     let net = Net::new();
-    net.decide(first("SELECT", [Act::AnswerAndReadOnly(500)]));
+    net.decide(first("INFO", [Act::AnswerAndReadOnly(500)]));
     let client = open(builder().pool_size(1), &net).await;
     let attempts = Cell::new(0);
     client
