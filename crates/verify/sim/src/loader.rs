@@ -189,12 +189,14 @@ impl Loader {
         let mut left = None;
         for node in 0..world.nodes.len() {
             let records = world.nodes[node].records(self.keyspace);
-            for (key, has_value) in records {
+            for (at, (key, has_value)) in records.into_iter().enumerate() {
                 if has_value {
                     let call = OwnedCall::new([&b"DEL"[..], &key]).expect("DEL is known");
                     let tag = Tag(mark(self.keyspace) | LOAD_TAG | self.sizes.len() as u64);
+                    // Of one origin each would wait for the one before.
+                    let origin = tag.0 + at as u64;
                     let command = world.keyspace(self.keyspace).command(call);
-                    world.execute(node, 0, tag, tag.0, self.keyspace, &command);
+                    world.execute(node, 0, tag, origin, self.keyspace, &command);
                 }
                 left = left.or_else(|| {
                     let (id, key) = (world.nodes[node].id, String::from_utf8_lossy(&key));
