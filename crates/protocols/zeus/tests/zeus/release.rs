@@ -80,6 +80,26 @@ fn a_key_is_forgotten_when_the_floor_is_above_it() {
     assert_eq!(holders(&cluster, "y"), [0; 0]);
 }
 
+/// Its round would be one more that the transaction has to outlast, for a key that is about to be used.
+#[test]
+fn a_key_that_a_transaction_waits_with_is_released_afterwards() {
+    let mut cluster = cluster(3, 3);
+    cluster.run(3, "write=z:1");
+    cluster.run(1, "write=y:1");
+    cluster.run(1, "del=y");
+    let waiting = cluster.submit(1, "del=y write=z:2");
+    for _ in 0..20 {
+        cluster.run_some(COLLECT, |packet| !packet.is(0, 3, "inv"));
+        cluster.pool.clear();
+    }
+    cluster.assert_open(waiting);
+    let released = "zeus: a key without a value is released";
+    assert_eq!((cluster.probed(released), holders(&cluster, "y")), (0, vec![1, 2, 3]));
+    cluster.run_for(COLLECT * 20);
+    assert!(matches!(cluster.outcome(waiting), Some(Outcome::Done(_))));
+    assert_eq!((cluster.probed(released), holders(&cluster, "y")), (1, vec![]));
+}
+
 /// Rounds count up faster than a hybrid clock that is ahead of the wall.
 #[test]
 fn a_key_is_forgotten_after_wall_clocks_have_gone_back() {
