@@ -85,6 +85,11 @@ const STEPS: &[Step] = &[
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
     Step {
+        name: "sim-zeus",
+        // The tests run the first seeds.
+        run: Run::Quorate(&["sim", "--engine", "zeus", "--seeds", "32", "--from", "101"]),
+    },
+    Step {
         name: "sim-beside",
         run: Run::Quorate(&["sim", "--beside", "hermes,meerkat", "--seeds", "40"]),
     },
@@ -109,6 +114,10 @@ const NIGHTLY: &[Step] = &[
     Step {
         name: "redis-suite",
         run: Run::Own("all of Redis's own tests, with zeus", suite_nightly),
+    },
+    Step {
+        name: "sim-zeus",
+        run: Run::Own("10,000 seeds on each of 3, 5, 6 and 7 nodes, for release", sim_nightly),
     },
     Step { name: "model", run: Run::Own("cargo xtask model --nightly", model::night) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants", every_mutant) },
@@ -353,6 +362,17 @@ fn python(root: &Path) -> anyhow::Result<()> {
         test.args(["-m", "unittest", "discover", "-s"]).arg(tests);
         test.env("PYTHONPATH", &wheel).env("QUORATE", &program).current_dir(&wheels);
         succeed(&mut test)?;
+    }
+    Ok(())
+}
+
+/// Where each node has every key, and where groups are some of the nodes, with three and four members.
+fn sim_nightly(root: &Path) -> anyhow::Result<()> {
+    succeed(cargo(root).args(["build", "--release", "--locked", "--package", "quorate"]))?;
+    for nodes in ["3", "5", "6", "7"] {
+        let mut sim = Command::new(target_dir(root).join("release/quorate"));
+        sim.current_dir(root).stdin(Stdio::null()).args(["sim", "--engine", "zeus"]);
+        succeed(sim.args(["--nodes", nodes, "--seeds", "10000", "--from", "10001"]))?;
     }
     Ok(())
 }
