@@ -359,6 +359,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.layout.group(key)
     }
 
+    /// Whether this node is one of them.
+    pub fn keeps(&self, key: &[u8]) -> bool {
+        self.layout.in_group(key)
+    }
+
     /// The owner of a key that nobody owns by name.
     pub fn default_owner_of(&self, key: &[u8]) -> Option<NodeId> {
         self.layout.default_owner(key)

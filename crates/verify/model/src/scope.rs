@@ -55,6 +55,12 @@ pub enum Change {
     Return(NodeId),
     /// A shadow that has caught up is active.
     Promote(NodeId),
+    /// A member is removed.
+    Remove(NodeId),
+    /// What was removed is a member again, as a shadow, with a new process.
+    Add(NodeId),
+    /// Data is placed over the members that should have it: all have copied what falls to them.
+    Place,
 }
 
 /// A step of the way to the state that the exploration begins with.

@@ -6,6 +6,7 @@ mod control;
 mod hermes;
 mod meerkat;
 mod zeus;
+mod zeus_more;
 
 /// When a scope is explored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,6 +67,7 @@ impl Entry {
 
 /// All scopes.
 pub fn all() -> Vec<Entry> {
-    let protocols = [meerkat::entries(), hermes::entries(), zeus::entries(), control::entries()];
+    let zeus = [zeus::entries(), zeus_more::entries()].into_iter().flatten().collect();
+    let protocols = [meerkat::entries(), hermes::entries(), zeus, control::entries()];
     protocols.into_iter().flatten().collect()
 }

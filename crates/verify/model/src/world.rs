@@ -535,6 +535,15 @@ impl<E: Engine> World<E> {
                     && self.host(node).up
                     && E::is_caught_up(&self.host(node).machine)
             }
+            Change::Remove(node) => self.view.member(node).is_some(),
+            Change::Add(node) => self.view.member(node).is_none(),
+            Change::Place => {
+                let has_copied = |node| {
+                    let machine = &self.host(node).machine;
+                    E::epoch_of(machine) == self.view.epoch && E::is_caught_up(machine)
+                };
+                !self.view.is_placed() && self.view.live().into_iter().all(has_copied)
+            }
         }
     }
 
@@ -560,6 +569,16 @@ impl<E: Engine> World<E> {
             }
             Change::Without(node) => set(node, Role::Down),
             Change::Promote(node) => set(node, Role::Active),
+            Change::Remove(node) => view.members.retain(|member| member.node != node),
+            Change::Place => view = view.into_placed(),
+            Change::Add(node) => {
+                let number = MemberNumber(last_number.0 + 1);
+                view.last_number = number;
+                self.restart(scope, node);
+                let incarnation = self.host(node).incarnation;
+                view.members.push(member(node, incarnation, number, Role::Shadow));
+                view.members.sort_by_key(|member| member.node);
+            }
             Change::Rejoin(node) | Change::Return(node) => {
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;

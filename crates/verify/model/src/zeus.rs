@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use quorate_harness::{Outbox, Process, Subject};
-use quorate_machine::{MapTable, Outcome};
+use quorate_machine::{Effects, MapTable, Outcome};
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Timestamp};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Request, Zeus};
@@ -14,10 +14,36 @@ use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
 use crate::lists;
 use crate::scope::{Scope, active, contents};
+use crate::served::{self, Asked, Fate, Served, Serves};
 use crate::txn::{Step, Txn};
 use crate::world::World;
 
-type Machine = Zeus<MapTable<Meta>, Txn>;
+type Inner = Zeus<MapTable<Meta>, Txn>;
+type Machine = Served<Inner>;
+
+impl Serves for Inner {
+    type Ask = Txn;
+
+    fn request<'a>(txn: Txn, origin: u64) -> Self::Request<'a> {
+        // Every call has its own client: a machine keeps the order of one client's calls.
+        Request { origin, command: txn }
+    }
+
+    fn run_alone(txn: &Txn, store: &mut Store) -> String {
+        txn.run_alone(store)
+    }
+
+    fn fate(&self, call: &quorate_rifl::Call) -> Fate {
+        // A scope's call has its home in one shard.
+        let trackers = (0..=u8::MAX).filter_map(|shard| self.tracker(shard));
+        let mut fates = trackers.map(|tracker| Fate::from(tracker.find(call)));
+        fates.find(|fate| *fate != Fate::Open).unwrap_or(Fate::Open)
+    }
+
+    fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        Self::reset(self, incarnation, effects);
+    }
+}
 
 /// How the machines are set up, and their clients' transactions.
 #[derive(Clone, Debug)]
@@ -26,7 +52,7 @@ pub(crate) struct Owners {
     pub(crate) replicas: usize,
     /// Every key of the scope.
     pub(crate) keys: Vec<&'static str>,
-    pub(crate) calls: Vec<Txn>,
+    pub(crate) calls: Vec<Asked<Txn>>,
     /// The nodes that keep every collection large.
     pub(crate) large: NodeSet,
 }
@@ -37,6 +63,7 @@ pub(crate) struct Ledger(BTreeMap<(Timestamp, Vec<u8>), Option<String>>);
 
 /// A record: its words and its value as text.
 fn record(machine: &Machine, key: &str) -> (Meta, String) {
+    let Served(machine) = machine;
     let mut entries = machine.table().entries();
     let found = entries.find(|(name, ..)| *name == key.as_bytes());
     found.map_or_else(Default::default, |(key, meta, _, content)| {
@@ -51,7 +78,7 @@ impl Owners {
         for key in &self.keys {
             let writes = |(node, machine): &(NodeId, &Machine)| {
                 let (meta, _) = record(machine, key);
-                world.holds_lease(*node) && machine.may_write(&meta, key.as_bytes())
+                world.holds_lease(*node) && machine.0.may_write(&meta, key.as_bytes())
             };
             let owners: Vec<NodeId> = world.up().filter(writes).map(|(node, _)| node).collect();
             if owners.len() > 1 {
@@ -66,12 +93,12 @@ impl Owners {
     fn check_reads(&self, world: &World<Self>) -> Result<(), String> {
         let mut seen: Vec<BTreeMap<&'static str, String>> = Vec::new();
         for (node, machine) in active(world) {
-            if !world.holds_lease(node) || machine.epoch() != world.view.epoch {
+            if !world.holds_lease(node) || machine.0.epoch() != world.view.epoch {
                 continue;
             }
             let read = self.keys.iter().filter_map(|key| {
                 let (meta, value) = record(machine, key);
-                machine.may_read(&meta, key.as_bytes()).then_some((*key, value))
+                machine.0.may_read(&meta, key.as_bytes()).then_some((*key, value))
             });
             let read: BTreeMap<_, _> = read.collect();
             if seen.contains(&read) {
@@ -92,9 +119,10 @@ impl Owners {
         let heard = read.values().cloned().collect::<Vec<_>>().join(",");
         let mut calls = world.calls.clone();
         calls.push(Call { started: true, before, answer: Some(Answer::Done(heard)) });
-        let own = Txn(read.keys().map(|key| Step::Read(key)).collect());
-        let run =
-            |call: usize, store: &mut Store| self.calls.get(call).unwrap_or(&own).run_alone(store);
+        let own = Asked::Plain(Txn(read.keys().map(|key| Step::Read(key)).collect()));
+        let run = |call: usize, store: &mut Store| {
+            self.calls.get(call).unwrap_or(&own).run_alone::<Inner>(store)
+        };
         match is_explained(&calls, &Store::new(), true, &run) {
             true => Ok(()),
             false => Err(format!("a read would see {read:?}, after {:?}", world.calls)),
@@ -112,20 +140,20 @@ impl Subject for Owners {
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
         let packed_bytes_max = if self.large.contains(node) { 0 } else { usize::MAX };
-        Zeus::new(config, MapTable::new(packed_bytes_max))
+        Served(Zeus::new(config, MapTable::new(packed_bytes_max)))
     }
 
     fn begin_life(
         machine: &mut Machine,
-        _now: Now,
+        now: Now,
         incarnation: Incarnation,
         outbox: &mut Outbox<Self>,
     ) {
-        machine.reset(incarnation, outbox);
+        machine.begin_life(now, incarnation, outbox);
     }
 
     fn epoch(machine: &Machine, _told: Epoch) -> Epoch {
-        machine.epoch()
+        machine.0.epoch()
     }
 
     fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
@@ -149,12 +177,11 @@ impl Engine for Owners {
     }
 
     fn is_caught_up(machine: &Machine) -> bool {
-        machine.is_caught_up()
+        machine.0.is_caught_up()
     }
 
-    fn request(&self, call: usize) -> Request<Txn> {
-        // Every call has its own client: a machine keeps the order of one client's calls.
-        Request { origin: call as u64, command: self.calls[call].clone() }
+    fn request(&self, call: usize) -> Asked<Txn> {
+        self.calls[call].clone()
     }
 
     fn describe_call(&self, call: usize) -> String {
@@ -162,7 +189,7 @@ impl Engine for Owners {
     }
 
     fn run(&self, call: usize, store: &mut Store) -> String {
-        self.calls[call].run_alone(store)
+        self.calls[call].run_alone::<Inner>(store)
     }
 
     fn answer(outcome: &Outcome<String>) -> Answer {
@@ -219,11 +246,12 @@ impl Engine for Owners {
         }
         self.check_owners(world)?;
         self.check_reads(world)?;
+        served::check_records(&self.calls, world)?;
         let ledger = Arc::clone(&world.ledger);
         for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
-            for (key, meta, _, content) in machine.table().entries() {
+            for (key, meta, _, content) in machine.0.table().entries() {
                 let Some(told) = ledger.0.get(&(meta.version, key.to_vec())) else { continue };
-                let text = |content| lists::held(machine.table(), key, content);
+                let text = |content| lists::held(machine.0.table(), key, content);
                 if *told != content.map(text) {
                     return Err(format!("{node} holds another content of {:?}", meta.version));
                 }
@@ -233,7 +261,7 @@ impl Engine for Owners {
     }
 
     fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
-        machine.is_at_rest() && machine.is_caught_up()
+        machine.0.is_at_rest() && machine.0.is_caught_up()
     }
 
     /// The group of each key agrees on its owner and its value, nobody else has a copy but the owner,
@@ -245,6 +273,7 @@ impl Engine for Owners {
             let mut owners = 0;
             for (node, machine) in active(world) {
                 let (meta, value) = record(machine, key);
+                let Served(machine) = machine;
                 owners += usize::from(machine.may_write(&meta, key.as_bytes()));
                 let is_owner = meta.owner == machine.number();
                 if !machine.group_of(key.as_bytes()).contains(node) && !is_owner {
@@ -271,12 +300,18 @@ impl Engine for Owners {
         let mut calls = world.calls.clone();
         calls.push(Call { started: true, before: answered(&world.calls), answer });
         let run = |call: usize, store: &mut Store| match self.calls.get(call) {
-            Some(txn) => txn.run_alone(store),
-            None => contents(store),
+            Some(asked) => asked.run_alone::<Inner>(store),
+            // Answers to calls are kept beside the keys.
+            None => {
+                let keys = self.keys.iter().filter_map(|key| store.get_key_value(*key));
+                contents(&keys.map(|(key, value)| (key.clone(), value.clone())).collect())
+            }
         };
-        match is_explained(&calls, &Store::new(), true, &run) {
-            true => Ok(()),
-            false => Err(format!("{store:?} is left after {:?}", world.calls)),
+        if !is_explained(&calls, &Store::new(), true, &run) {
+            return Err(format!("{store:?} is left after {:?}", world.calls));
         }
+        served::check_records_at_rest(&self.calls, world, |machine| {
+            self.keys.iter().any(|key| machine.keeps(key.as_bytes()))
+        })
     }
 }

@@ -7,22 +7,44 @@ use quorate_types::{NodeId, NodeSet};
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::scope::{Change, Made, Scope};
-use crate::txn::Step::{self, Append, Push, Put, Read, Write};
+use crate::served::Asked;
+use crate::txn::Step::{self, Append, Claim, Push, Put, Read, Write};
 use crate::txn::Txn;
 use crate::zeus::Owners;
 
 /// These transactions, each at a node.
-fn cluster(
+pub(super) fn cluster(
     name: &'static str,
     nodes: u16,
     replicas: usize,
     txns: &[(u16, &[Step])],
 ) -> Scope<Owners> {
-    let calls: Vec<Txn> = txns.iter().map(|(_, steps)| Txn(steps.to_vec())).collect();
-    let steps = txns.iter().flat_map(|(_, steps)| steps.iter());
+    let plain = |(node, steps): &(u16, &[Step])| (*node, Asked::Plain(Txn(steps.to_vec())), None);
+    let txns: Vec<_> = txns.iter().map(plain).collect();
+    asked(name, nodes, replicas, &txns)
+}
+
+/// The same with calls of sessions, and such as follow the answer to another.
+pub(super) fn asked(
+    name: &'static str,
+    nodes: u16,
+    replicas: usize,
+    asked: &[(u16, Asked<Txn>, Option<usize>)],
+) -> Scope<Owners> {
+    let calls: Vec<Asked<Txn>> = asked.iter().map(|(_, asked, _)| asked.clone()).collect();
+    let txns = calls.iter().filter_map(|asked| match asked {
+        Asked::Plain(txn) | Asked::Try(_, _, txn) => Some(txn),
+        Asked::End(_) => None,
+    });
+    let steps = txns.flat_map(|txn| txn.0.iter());
     let mut keys: Vec<&'static str> = steps
         .map(|step| match step {
-            Read(key) | Write(key, _) | Append(key, _) | Put(key, _) | Push(key, _) => *key,
+            Read(key)
+            | Write(key, _)
+            | Append(key, _)
+            | Claim(key, _)
+            | Put(key, _)
+            | Push(key, _) => *key,
             other => unreachable!("no scope has {other:?}"),
         })
         .collect();
@@ -30,8 +52,11 @@ fn cluster(
     keys.dedup();
     let mut scope =
         Scope::new(name, Owners { replicas, keys, calls, large: NodeSet::EMPTY }, nodes);
-    let made = |(node, _): &(u16, &[Step])| Made { node: NodeId(*node), after: None };
-    scope.calls = txns.iter().map(made).collect();
+    let made = |(node, _, after): &(u16, Asked<Txn>, Option<usize>)| Made {
+        node: NodeId(*node),
+        after: *after,
+    };
+    scope.calls = asked.iter().map(made).collect();
     scope
 }
 
