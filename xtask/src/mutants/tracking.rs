@@ -48,6 +48,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_change_not_told_far",
+        home: "node",
+        guard: "who waits at a node without a copy of a key is told that it changed",
+        checks: &[Tests("node", "who_waits_where")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_lapse_not_told",
         home: "node",
         guard: "who keeps what it reads is told of a lease that lapses",

@@ -11,17 +11,22 @@ pub enum Topic {
     Pattern,
     /// The shard channel of that name, which no pattern matches.
     Shard,
+    /// The changes of a key, for commands that wait for it at nodes without a copy. No client names
+    /// it.
+    Key,
 }
 
 impl Topic {
     /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
+    pub const ALL: [Self; 4] = [Self::Channel, Self::Pattern, Self::Shard, Self::Key];
+    /// Those that clients subscribe to, the first of all.
+    pub const OF_CLIENTS: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
 }
 
 /// A message as it was published.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
-    /// A channel or a shard channel.
+    /// A channel, a shard channel or a key.
     pub topic: Topic,
     /// The channel's name, of at most [`crate::limits::CHANNEL_BYTES_MAX`] bytes.
     pub channel: Box<[u8]>,

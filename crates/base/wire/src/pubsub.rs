@@ -69,6 +69,7 @@ fn topic_number(topic: Topic) -> u8 {
         Topic::Channel => 0,
         Topic::Pattern => 1,
         Topic::Shard => 2,
+        Topic::Key => 3,
     }
 }
 
@@ -77,6 +78,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
         0 => Ok(Topic::Channel),
         1 => Ok(Topic::Pattern),
         2 => Ok(Topic::Shard),
+        3 => Ok(Topic::Key),
         _ => Err(Malformed("nothing that is listened to")),
     }
 }
@@ -224,7 +226,8 @@ mod tests {
         };
         assert_eq!(damaged(&publish, 0, 9), Err(Malformed("unknown message about publications")));
         assert_eq!(damaged(&publish, 17, 1), Err(Malformed("a message to a pattern")));
-        assert_eq!(damaged(&publish, 17, 3), Err(Malformed("nothing that is listened to")));
+        assert!(damaged(&publish, 17, 3).is_ok(), "a key");
+        assert_eq!(damaged(&publish, 17, 4), Err(Malformed("nothing that is listened to")));
         assert_eq!(damaged(&bytes, 25, 2), Err(Malformed("neither 0 nor 1")));
         // A count of names that are not there takes no memory.
         assert!(damaged(&bytes, 29, 0xff).is_err());

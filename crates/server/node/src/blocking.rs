@@ -29,8 +29,9 @@
 //! What was taken for a client whose connection breaks before it has read the answer is gone, as with
 //! any pop; where the try's own end is unknown, so is the command's.
 //!
-//! A node without a replica of a key hears of no change, and asks again and again: after 10 ms, later
-//! after up to 80. A node that has not served for `op_timeout` answers all that wait.
+//! A node without a replica of a key hears of no change of it by itself. Others tell it (`far.rs`). Besides,
+//! it asks again and again: after 10 ms, later after up to 80, or after up to 1.28 s once all others know
+//! what is waited for. A node that has not served for `op_timeout` answers all that wait.
 
 mod lines;
 
@@ -49,6 +50,8 @@ use crate::{Done, Lane, Mail, Outbox, Shared};
 const POLL_FIRST: Duration = Duration::from_millis(10);
 /// How often that doubles.
 const POLL_DOUBLINGS_MAX: u32 = 3;
+/// How often it does if others tell of changes.
+const TOLD_DOUBLINGS_MAX: u32 = 7;
 /// How often it is looked whether the node still serves, while anything waits.
 const SERVES_POLL: Duration = Duration::from_millis(100);
 /// Tries that begin in one turn at most; the others follow in the next.
@@ -92,6 +95,8 @@ struct Waiter {
     trying: bool,
     /// It stands among those that are ready.
     ready: bool,
+    /// Whether the other nodes are told that it waits for what has no copy here.
+    is_told: bool,
     /// Its answer, if the try under way finds nothing.
     ends: Option<Reply<'static>>,
     /// When it is tried again without having been told of a change.
@@ -136,6 +141,8 @@ pub(crate) struct Blocking {
     ready: VecDeque<Slot>,
     /// Those that are to be tried later, whatever is heard.
     to_poll: Vec<Slot>,
+    /// How many wait for each key without a copy here, by its name among nodes.
+    pub(crate) far: BTreeMap<Box<[u8]>, u32>,
     /// A new view is in force: everybody is to be tried again once the node serves.
     all_again: bool,
     /// Since when the node was seen not to serve.
@@ -167,7 +174,7 @@ impl Blocking {
     }
 
     /// It is this waiter's turn on a key.
-    fn wake(&mut self, slot: Slot, key: u32) {
+    pub(crate) fn wake(&mut self, slot: Slot, key: u32) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.first_of.insert(key);
             if waiter.trying && mutant!("node_change_during_try_lost") {
@@ -211,10 +218,10 @@ impl Blocking {
         }
     }
 
-    fn poll_later(&mut self, now: Now, slot: Slot) {
+    fn poll_later(&mut self, now: Now, slot: Slot, doublings_max: u32) {
         let Some(waiter) = self.waiters.get_mut(slot) else { return };
         waiter.poll_at = now.monotonic + POLL_FIRST * (1 << waiter.doublings);
-        waiter.doublings = (waiter.doublings + 1).min(POLL_DOUBLINGS_MAX);
+        waiter.doublings = (waiter.doublings + 1).min(doublings_max);
         self.schedule(slot);
     }
 }
@@ -252,6 +259,7 @@ impl Lane {
             arriving: true,
             trying: false,
             ready: false,
+            is_told: false,
             ends: None,
             poll_at: Instant::NEVER,
             doublings: 0,
@@ -308,7 +316,10 @@ impl Lane {
         self.blocking.by_tag.remove(&waiter.tag);
         self.blocking.deadlines.remove(&(waiter.wakes_at, slot));
         let BlockingCall { keyspace, line, .. } = waiter.call;
-        for key in &waiter.keys {
+        for (at, key) in (0..).zip(&waiter.keys) {
+            if waiter.is_told && waiter.unheard.contains(&at) {
+                self.stop_far(keyspace, key);
+            }
             let next = self.shared.lines.leave(keyspace, key, &line, waiter.number);
             if let Some(next) = next
                 && !mutant!("node_turn_not_passed_on")
@@ -416,8 +427,16 @@ impl Lane {
             return self.blocking.to_poll.push(slot);
         }
         waiter.arriving &= !waiter.due.is_empty();
-        if waiter.due.is_empty() && !waiter.unheard.is_disjoint(&waiter.first_of) {
+        let waits_far = waiter.due.is_empty() && !waiter.unheard.is_disjoint(&waiter.first_of);
+        if waits_far {
             self.blocking.to_poll.push(slot);
+            // Not before, since most find something at once.
+            if !std::mem::replace(&mut waiter.is_told, true) {
+                let keyspace = waiter.call.keyspace;
+                let far = waiter.unheard.iter().map(|at| waiter.keys[*at as usize].clone());
+                let far: Vec<Box<[u8]>> = far.collect();
+                far.iter().for_each(|key| self.wait_far(keyspace, key));
+            }
         }
         self.blocking.make_ready(slot);
     }
@@ -425,7 +444,14 @@ impl Lane {
     /// Begins the tries that something has become a reason for.
     pub(crate) fn tend_blocking(&mut self, now: Now, out: &mut Outbox) {
         for slot in std::mem::take(&mut self.blocking.to_poll) {
-            self.blocking.poll_later(now, slot);
+            // A try that was refused is no matter of changes.
+            let waiter = self.blocking.waiters.get(slot);
+            let only_far = waiter.is_some_and(|waiter| waiter.due.is_empty());
+            let max = match only_far && self.is_announced() {
+                true => TOLD_DOUBLINGS_MAX,
+                false => POLL_DOUBLINGS_MAX,
+            };
+            self.blocking.poll_later(now, slot, max);
         }
         self.hear_changes(out);
         if self.blocking.all_again && self.serves_waiters(now) {
@@ -451,6 +477,7 @@ impl Lane {
                 for place in shared.lines.first(keyspace, &changed.key, wants) {
                     self.give_turn(place, out);
                 }
+                self.tell_far(keyspace, &changed.key, out);
             }
             self.tell_trackers(keyspace, changes, out);
         }

@@ -258,20 +258,23 @@ impl Lane {
     ) {
         let place = (from, self.id);
         let heard = self.pubsub.interest.heard.entry(from).or_insert((life, 0));
+        let mut keys = Vec::new();
         if heard.0 != life {
             *heard = (life, 0);
-            self.shared.listeners.forget(place);
+            keys.extend(self.shared.listeners.forget(place));
         }
         if number > heard.1 {
             if base == 0 {
-                self.shared.listeners.forget(place);
+                keys.extend(self.shared.listeners.forget(place));
             } else if base != heard.1 && !mutant!("node_interest_with_gaps") {
                 return crate::lane::count(&mut self.counts.ignored, "pubsub: after a gap");
             }
             heard.1 = number;
-            self.shared.listeners.hear(place, counts, complete);
+            keys.extend(self.shared.listeners.hear(place, counts, complete));
         }
         let heard = PubSubMessage::Heard { to: life, number: heard.1 };
+        // Before they are told that it is heard.
+        self.watch_for_others(keys);
         self.send_pubsub(from, &heard, out);
     }
 
@@ -308,12 +311,13 @@ impl Lane {
         let (me, view) = (self.shared.config.node, self.view.clone());
         let is_live = |node: NodeId, life: Incarnation| view.is_live(node, life);
         let (lane, listeners) = (self.id, &self.shared.listeners);
+        let mut keys = Vec::new();
         let interest = &mut self.pubsub.interest;
         interest.told.retain(|node, told| is_live(*node, told.life));
         interest.heard.retain(|node, (life, _)| {
             let lives = is_live(*node, *life);
             if !lives {
-                listeners.forget((*node, lane));
+                keys.extend(listeners.forget((*node, lane)));
             }
             lives
         });
@@ -325,6 +329,7 @@ impl Lane {
                 }
             }
         }
+        self.watch_for_others(keys);
         self.answer_announced(now, out);
     }
 
@@ -334,7 +339,7 @@ impl Lane {
             out.done.push(Done::new(tag, Outcome::Done(Reply::Ok)));
         }
         for node in self.pubsub.interest.heard.keys() {
-            self.shared.listeners.forget((*node, self.id));
+            self.watch_for_others(self.shared.listeners.forget((*node, self.id)));
         }
     }
 }

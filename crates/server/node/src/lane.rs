@@ -458,7 +458,7 @@ impl Lane {
             Mail::Call { from, tag, call } => self.begin_call(now, from, tag, *call, out),
             Mail::Sweep(leases) => self.sweep_own(now, &leases, out),
             Mail::Verdicts(verdicts) => self.hear_verdicts(&verdicts),
-            Mail::Published(publication) => out.published.push(publication),
+            Mail::Published(publication) => self.take_publication(publication, out),
             Mail::Invalidated(invalidation) => out.invalidated.push(invalidation),
             Mail::Watch { from, tag } => out.mail.push((from, Mail::WatchHeard { tag })),
             Mail::WatchHeard { tag } => self.watch_heard(tag, out),

@@ -29,6 +29,7 @@ mod control;
 mod engine;
 mod engines;
 mod facts;
+mod far;
 mod flush;
 mod forwarding;
 mod guests;

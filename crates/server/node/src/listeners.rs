@@ -22,7 +22,7 @@ type Names = BTreeMap<Box<[u8]>, Vec<Ear>>;
 
 #[derive(Debug, Default)]
 struct Table {
-    topics: [Names; 3],
+    topics: [Names; 4],
     /// Of which lanes of other nodes everything is known, one bit each.
     known: BTreeMap<NodeId, u64>,
 }
@@ -81,29 +81,46 @@ impl Listeners {
         table.set(topic, name, place, clients)
     }
 
-    /// A lane of another node says what its clients listen to, and whether that is all by now.
-    pub(crate) fn hear(&self, place: Place, counts: &[TopicCount], complete: bool) {
+    /// A lane of another node says what its clients listen to, and whether that is all by now. Returns
+    /// the keys that it begins and ends to wait for.
+    pub(crate) fn hear(
+        &self,
+        place: Place,
+        counts: &[TopicCount],
+        complete: bool,
+    ) -> Vec<(Box<[u8]>, bool)> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = Vec::new();
         for TopicCount { topic, name, count } in counts {
-            table.set(*topic, name, place, *count);
+            let before = table.set(*topic, name, place, *count);
+            if *topic == Topic::Key && (before == 0) != (*count == 0) {
+                keys.push((name.clone(), before == 0));
+            }
         }
         let known = table.known.entry(place.0).or_default();
         let bit = 1 << place.1.0;
         *known = if complete { *known | bit } else { *known & !bit };
+        keys
     }
 
-    /// Forgets what a lane of another node has said.
-    pub(crate) fn forget(&self, place: Place) {
+    /// Forgets what a lane of another node has said. Returns the keys that it waited for.
+    pub(crate) fn forget(&self, place: Place) -> Vec<(Box<[u8]>, bool)> {
         let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        for names in &mut table.topics {
-            names.retain(|_, ears| {
+        let mut keys = Vec::new();
+        for (topic, names) in Topic::ALL.into_iter().zip(&mut table.topics) {
+            names.retain(|name, ears| {
+                let before = ears.len();
                 ears.retain(|ear| (ear.node, ear.lane) != place);
+                if topic == Topic::Key && ears.len() < before {
+                    keys.push((name.clone(), false));
+                }
                 !ears.is_empty()
             });
         }
         if let Some(known) = table.known.get_mut(&place.0) {
             *known &= !(1 << place.1.0);
         }
+        keys
     }
 
     /// How many clients of a lane listen to a name.

@@ -153,14 +153,14 @@ impl Lane {
     }
 
     /// A publication of another node, whose turn it is.
-    fn hand_out(&self, publication: Publication, out: &mut Outbox) {
+    fn hand_out(&mut self, publication: Publication, out: &mut Outbox) {
         let me = self.shared.config.node;
         let lanes = self.shared.config.lanes;
         let audience = self.shared.listeners.audience(&publication, me, NodeSet::EMPTY, lanes);
         let publication = Arc::new(publication);
         self.hand_on(&publication, audience.lanes, out);
         if audience.lanes >> self.id.0 & 1 == 1 {
-            out.published.push(publication);
+            self.take_publication(publication, out);
         }
     }
 

@@ -17,10 +17,15 @@ const NODES: u16 = 4;
 
 /// Four nodes, and each key at two of them.
 fn cluster() -> Cluster {
+    cluster_with(1)
+}
+
+/// The same with more lanes.
+fn cluster_with(lanes: u16) -> Cluster {
     let mut engine = EngineConfig::first_with(|can| can.spreads);
     engine.set("replicas", OptionValue::Number(2)).expect("it has the option");
     let keyspaces = vec![KeyspaceConfig::new(DB, "db", engine)];
-    Cluster::new((1..=NODES).map(|node| config(NodeId(node), NODES, 1, keyspaces.clone())))
+    Cluster::new((1..=NODES).map(|node| config(NodeId(node), NODES, lanes, keyspaces.clone())))
 }
 
 impl Cluster {
@@ -63,7 +68,7 @@ impl Cluster {
 
     /// The name of a key with a copy at these nodes and at no other of the first `NODES`.
     fn key_at(&mut self, nodes: [usize; 2]) -> String {
-        let mut names = (0..).map(|number| format!("key {number}"));
+        let mut names = (0..10_000_u16).map(|number| format!("key {number}"));
         let fits = |key: &String| (0..4).all(|node| self.holds(node, key) == nodes.contains(&node));
         names.find(fits).expect("there are enough names")
     }
@@ -137,8 +142,11 @@ fn changes_of_what_has_no_copy_here_are_not_heard_of() {
         let lane = &mut cluster.host((node, 0)).lane;
         assert_eq!((lane.track(DB, key.as_bytes()), lane.hears_all()), (hears, false));
     }
-    // So who waits there asks again and again.
-    let words = ["BLPOP", &key, "0"].map(str::as_bytes);
+}
+
+/// A client waits for an item of a list.
+fn wait_for(cluster: &mut Cluster, place: Place, key: &str) -> Tag {
+    let words = ["BLPOP", key, "0"].map(str::as_bytes);
     let call = OwnedCall::new(words).expect("a command");
     let (now, tag) = (at(cluster.time), cluster.tag());
     let wait = BlockingCall {
@@ -148,9 +156,53 @@ fn changes_of_what_has_no_copy_here_are_not_heard_of() {
         line: Line::Lists,
         until: quorate_types::Instant::NEVER,
     };
-    let host = cluster.host((0, 0));
+    let host = cluster.host(place);
     host.lane.block(now, tag, wait, &mut host.out);
-    (0..25).for_each(|_| cluster.turn(Duration::from_millis(2)));
+    tag
+}
+
+#[test]
+fn who_waits_where_there_is_no_copy_is_told_of_a_push() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster_with(lanes);
+        // Until all lanes have heard of the view.
+        (0..25).for_each(|_| cluster.turn(Duration::from_millis(2)));
+        let key = cluster.key_at([1, 2]);
+        let waits: Vec<(Place, Tag)> = (0..usize::from(lanes))
+            .flat_map(|lane| [(0, lane), (3, lane)])
+            .map(|place| (place, wait_for(&mut cluster, place, &key)))
+            .collect();
+        // By then they ask by themselves once in 640 ms and more.
+        (0..70).for_each(|_| cluster.turn(Duration::from_millis(10)));
+        let before = cluster.time;
+        for (nth, node) in [1, 2, 1, 2].into_iter().enumerate().take(waits.len()) {
+            cluster.run(node, &["RPUSH", &key, &format!("v{nth}")]);
+        }
+        let mut answered = Vec::new();
+        while answered.len() < waits.len() {
+            cluster.turn(Duration::from_micros(100));
+            for (place, tag) in &waits {
+                let done = cluster.host(*place).out.done.drain(..).collect::<Vec<_>>();
+                for done in done {
+                    assert_eq!(done.tag, *tag);
+                    answered.push(format!("{:?}", done.outcome));
+                }
+            }
+            let took = cluster.time - before;
+            assert!(took < Duration::from_millis(60), "{answered:?} on {lanes} lanes");
+        }
+        answered.sort();
+        answered.dedup();
+        assert_eq!(answered.len(), waits.len(), "each its own item: {answered:?}");
+    }
+}
+
+#[test]
+fn who_waits_hears_of_a_push_that_nobody_tells_of() {
+    let mut cluster = cluster();
+    let key = cluster.key_at([1, 2]);
+    let tag = wait_for(&mut cluster, (0, 0), &key);
+    // No other node has heard yet that it waits.
     cluster.run(3, &["RPUSH", &key, "v"]);
     let popped = Reply::Array(vec![text(&key), text("v")]);
     assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(popped)]);

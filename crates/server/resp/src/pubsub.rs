@@ -422,7 +422,7 @@ impl Core {
     /// A connection listens to nothing any more.
     pub(crate) fn unsubscribe_all(&mut self, connection: &mut Connection) {
         let Some(subscriptions) = connection.subscriptions.take() else { return };
-        for topic in Topic::ALL {
+        for topic in Topic::OF_CLIENTS {
             for (name, number) in &subscriptions.topics[topic as usize] {
                 self.pubsub.remove(topic, name, *number);
             }
@@ -448,7 +448,7 @@ impl Connection {
 
 /// Copies what `CLIENT LIST` shows.
 fn publish_counts(facts: &ClientFacts, subscriptions: &Subscriptions) {
-    for topic in Topic::ALL {
+    for topic in Topic::OF_CLIENTS {
         let count = subscriptions.count(topic) as u64;
         facts.subscriptions[topic as usize].store(count, Relaxed);
     }
@@ -598,6 +598,7 @@ impl<B: Backend> Context<'_, B> {
             Topic::Channel => b"subscribe",
             Topic::Pattern => b"psubscribe",
             Topic::Shard => b"ssubscribe",
+            Topic::Key => unreachable!("no client names it"),
         };
         self.confirm(topic, word, Some(name), out);
     }
@@ -618,6 +619,7 @@ impl<B: Backend> Context<'_, B> {
             Topic::Channel => b"unsubscribe",
             Topic::Pattern => b"punsubscribe",
             Topic::Shard => b"sunsubscribe",
+            Topic::Key => unreachable!("no client names it"),
         };
         self.confirm(topic, word, name, out);
     }
