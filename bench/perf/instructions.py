@@ -26,12 +26,12 @@ from collections import Counter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = ("set", "get", "exec", "auto", "call")
-ENGINES = ("hermes", "meerkat", "local")
+ENGINES = ("hermes", "meerkat", "zeus", "local")
 CLIENTS = "(clients)"
 # What the places are parts of; what is named here by its crate alone is the rest of that.
 PARTS = {
-    "trackers": ("rifl", "hermes::calls", "meerkat::calls", "local::calls"),
-    "engine": ("hermes", "meerkat", "local", "engine", "machine", "wire", "storage", "types"),
+    "trackers": ("rifl", "hermes::calls", "meerkat::calls", "zeus::calls", "local::calls"),
+    "engine": ("hermes", "meerkat", "zeus", "local", "engine", "machine", "wire", "storage", "types"),
     "commands": ("commands",),
     "lane": ("node", "node::sessions"),
     "front end": ("resp", "rifl::numbering"),

@@ -245,16 +245,23 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let (version, call) = (under_way.version, Answered::trusted(&under_way.call));
         let update = Update { coordinator, slot, committed, version, depends_on, items, call };
         effects.broadcast(to, &Message::Update(update));
+        self.turn.told_committed(to);
     }
 
-    /// A follower has applied a transaction of this node.
-    pub(crate) fn on_applied(&mut self, from: NodeId, slot: u64, effects: &mut impl Effects<Self>) {
-        let Some(under_way) = self.pipeline.get_mut(slot) else {
-            // It asks because it has not heard that the slot is committed.
-            let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
-            return effects.send(from, &Message::Committed { coordinator, upto });
-        };
-        under_way.applied.insert(from);
+    /// A follower has applied transactions of this node.
+    pub(crate) fn on_applied(
+        &mut self,
+        from: NodeId,
+        slots: Slots<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        for slot in slots.iter() {
+            match self.pipeline.get_mut(slot) {
+                Some(under_way) => under_way.applied.insert(from),
+                // It asks because it has not heard that the slot is committed.
+                None => self.turn.say_committed(NodeSet::from_iter([from])),
+            }
+        }
         self.advance(effects);
     }
 
@@ -276,9 +283,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         // Who follows a later slot may wait for one that it doesn't follow.
         let later = self.pipeline.slots.iter().map(|slot| slot.followers);
-        let told = later.fold(told, NodeSet::union);
-        let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
-        effects.broadcast(told, &Message::Committed { coordinator, upto });
+        self.turn.say_committed(later.fold(told, NodeSet::union));
     }
 
     /// The slot that was just committed may be read here, unless a later one has overwritten it.

@@ -154,7 +154,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         Some(usize::try_from(options.replicas).expect("a number of members"))
     }
 
-    fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}
+    fn end_turn(&mut self, _: Now, effects: &mut impl Effects<Self>) {
+        Self::flush(self, effects);
+    }
 
     fn reset(&mut self, _: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         Self::reset(self, incarnation, effects);

@@ -18,7 +18,7 @@ use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestam
 use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
-use crate::message::{Item, Items, Message, Settled, Update};
+use crate::message::{Item, Items, Settled, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::Zeus;
 
@@ -161,25 +161,24 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         let Update { coordinator, slot, committed, version, depends_on, items, call } = update;
         self.observe(version.version);
-        let applied = Message::Applied { coordinator, slot };
         let owner = self.layout.node_of(coordinator);
         if owner.is_some_and(|owner| owner != from) {
             return effects.ignored("zeus: a replay for a live coordinator");
         }
         if owner.is_none() && self.recovery.is_none() {
             // Every node has recovered, so this one has applied it.
-            return effects.send(from, &applied);
+            return self.turn.say_applied(from, coordinator, slot);
         }
         self.on_committed(now, coordinator, committed, effects);
         let epoch = self.layout.epoch;
         let stream = self.streams.entry(coordinator).or_default();
         if slot <= stream.committed {
-            return effects.send(from, &applied);
+            return self.turn.say_applied(from, coordinator, slot);
         }
         if let Some(known) = stream.applied.get_mut(&slot) {
             known.heard = epoch;
             if self.complete(now, coordinator, slot, effects) {
-                effects.send(from, &applied);
+                self.turn.say_applied(from, coordinator, slot);
             }
             return;
         }
@@ -195,18 +194,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if waits {
             effects.probe("zeus: a transaction waits for what it depends on");
             if mutant!("zeus_acks_on_receipt") {
-                effects.send(from, &applied);
+                self.turn.say_applied(from, coordinator, slot);
             }
         } else {
             held = match self.try_to_apply(now, coordinator, slot, held, effects) {
                 None => {
-                    effects.send(from, &applied);
+                    self.turn.say_applied(from, coordinator, slot);
                     return self.apply_held(now, coordinator, effects);
                 }
                 Some(held) => held,
             };
             if mutant!("zeus_missing_base_acknowledged") {
-                effects.send(from, &applied);
+                self.turn.say_applied(from, coordinator, slot);
             }
         }
         if has_room {
@@ -408,7 +407,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             if at == 0
                 && let Some(node) = self.layout.node_of(coordinator)
             {
-                effects.send(node, &Message::Applied { coordinator, slot });
+                self.turn.say_applied(node, coordinator, slot);
             }
         }
     }
@@ -463,7 +462,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 if applied.wait.deadline() <= now.monotonic {
                     self.config.wait_longer(&mut applied.wait, now);
                     effects.probe("zeus: a follower asks whether a transaction is committed");
-                    effects.send(node, &Message::Applied { coordinator, slot });
+                    self.turn.say_applied(node, coordinator, slot);
                 }
             }
         }

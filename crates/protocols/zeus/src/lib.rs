@@ -27,7 +27,7 @@
 //! | ACK | arbiter → requester | it may; from the owner, with the value if there is no copy |
 //! | VAL | requester → arbiters | I have it |
 //! | NACK | driver → requester | another round was first |
-//! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; applied; committed up to here |
+//! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; these are applied; committed up to here |
 //! | LACKS, WHOLE | follower ↔ coordinator or group | I lack what it changes; all of the value |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
 //! | FIND, FOUND | owner ↔ directory node | is there a record of this call? |
@@ -91,6 +91,7 @@ mod refusals;
 mod state;
 mod sweep;
 mod transactions;
+mod turn;
 mod workspace;
 
 use quorate_machine::{Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table};
@@ -250,11 +251,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Message::Val { key, round, owner } => self.on_val(now, key, round, owner, effects),
             Message::Nack { key, sequence } => self.on_nack(now, key, sequence, effects),
             Message::Update(update) => self.on_update(now, from, update, effects),
-            Message::Applied { coordinator, slot } if coordinator == self.layout.number => {
-                self.on_applied(from, slot, effects);
+            Message::Applied { coordinator, slots } if coordinator == self.layout.number => {
+                self.on_applied(from, slots, effects);
             }
-            Message::Applied { coordinator, slot } => {
-                self.on_replay_applied(from, coordinator, slot, effects);
+            Message::Applied { coordinator, slots } => {
+                for slot in slots.iter() {
+                    self.on_replay_applied(from, coordinator, slot, effects);
+                }
             }
             Message::Lacks { coordinator, slot, key } => {
                 self.on_lacks(from, coordinator, slot, key, effects);
@@ -335,6 +338,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.sweep = Default::default();
         self.floor = Default::default();
         self.bounces = Default::default();
+        self.turn = Default::default();
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;

@@ -108,8 +108,8 @@ pub enum Message<'a> {
     Applied {
         /// The coordinator.
         coordinator: MemberNumber,
-        /// The transaction's slot in its pipeline.
-        slot: u64,
+        /// The transactions' slots in its pipeline.
+        slots: Slots<'a>,
     },
     /// Follower → coordinator or, if it is gone, the members that have all of a key: I lack the version that
     /// this transaction changes.
@@ -411,10 +411,15 @@ impl<'a> Slots<'a> {
     /// A list in bytes of its own.
     pub fn write(slots: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = Writer(&mut bytes);
-        writer.u32(u32::try_from(slots.len()).expect("limits bound the keys of a transaction"));
-        slots.iter().for_each(|slot| writer.u64(*slot));
+        Self::append(slots.iter().copied(), &mut bytes);
         bytes
+    }
+
+    /// Appends a list to bytes.
+    pub(crate) fn append(slots: impl ExactSizeIterator<Item = u64>, bytes: &mut Vec<u8>) {
+        let mut writer = Writer(bytes);
+        writer.u32(u32::try_from(slots.len()).expect("limits bound lists of slots"));
+        slots.for_each(|slot| writer.u64(slot));
     }
 
     /// A list from its bytes.
@@ -612,10 +617,10 @@ impl<'a> Message<'a> {
                     call.encode(writer);
                 }
             }
-            Self::Applied { coordinator, slot } => {
+            Self::Applied { coordinator, slots } => {
                 writer.u8(APPLIED);
                 writer.u32(coordinator.0);
-                writer.u64(slot);
+                writer.rest(slots.0);
             }
             Self::Lacks { coordinator, slot, key } => {
                 writer.u8(LACKS);
@@ -707,9 +712,10 @@ impl<'a> Message<'a> {
             },
             NACK => Self::Nack { key: read_key(&mut reader)?, sequence: reader.u64()? },
             UPDATE => Self::Update(Update::read(&mut reader)?),
-            APPLIED => {
-                Self::Applied { coordinator: read_member(&mut reader)?, slot: reader.u64()? }
-            }
+            APPLIED => Self::Applied {
+                coordinator: read_member(&mut reader)?,
+                slots: Slots::read(&mut reader)?,
+            },
             LACKS => Self::Lacks {
                 coordinator: read_member(&mut reader)?,
                 slot: reader.u64()?,

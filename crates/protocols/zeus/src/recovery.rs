@@ -42,6 +42,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn begin_epoch(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
         let layout = self.layout_of(view).into();
         let before = mem::replace(&mut self.layout, layout);
+        self.turn.begin_epoch(self.layout.live.without(self.layout.node));
         let was_shadow = before.is_live() && !before.is_active();
         if !self.layout.is_active() {
             self.refuse_all(effects);

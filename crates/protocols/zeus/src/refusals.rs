@@ -46,9 +46,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Message::Val { key, round, .. } => is_other(key).or_else(|| absurd(round.version)),
             Message::Nack { key, .. } | Message::CopyKey { key } => is_other(key),
             Message::Update(update) => self.refuse_update(now, &update),
-            Message::Applied { coordinator, slot } => {
+            Message::Applied { coordinator, slots } => {
                 let is_own = coordinator == self.layout.number;
-                (is_own && !(1..=self.pipeline.last()).contains(&slot))
+                let known = 1..=self.pipeline.last();
+                (is_own && !slots.iter().all(|slot| known.contains(&slot)))
                     .then_some("zeus: R-ACK of a transaction that this node never sent")
             }
             Message::Committed { coordinator, upto } => {

@@ -26,6 +26,7 @@ use crate::placement::Bounces;
 use crate::recovery::Recovery;
 use crate::sweep::Sweep;
 use crate::transactions::Transactions;
+use crate::turn::Turn;
 
 /// The name of a key.
 pub(crate) type Key = Box<[u8]>;
@@ -118,6 +119,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) calls: Calls,
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
+    pub(crate) turn: Turn,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
     pub(crate) changed: BTreeSet<Key>,
     /// Requests whose turn has come in this step.
@@ -174,6 +176,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             calls: Calls::default(),
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
+            turn: Turn::default(),
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
             op_timeouts: Timeouts::default(),

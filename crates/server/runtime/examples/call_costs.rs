@@ -42,7 +42,7 @@ const OPS: usize = 50_000;
 /// Ops of a run in which instructions are counted, which is fifty times slower.
 const OPS_COUNTED: usize = 10_000;
 /// By number of keyspace. The last has a cluster of one node.
-const ENGINES: [(u8, &str); 3] = [(0, "hermes"), (1, "meerkat"), (2, "local")];
+const ENGINES: [(u8, &str); 4] = [(0, "hermes"), (1, "meerkat"), (3, "zeus"), (2, "local")];
 const LOCAL: u8 = 2;
 
 /// How a client writes.
@@ -93,7 +93,7 @@ fn main() {
         [] => compare(others),
         [engine, kind] => {
             let known = ENGINES.iter().find(|(_, name)| name == engine);
-            let (number, _) = known.expect("the first argument is hermes, meerkat or local");
+            let (number, _) = known.expect("the first argument is hermes, meerkat, zeus or local");
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
             let kind = kind.expect("the second argument is set, get, exec, eval, auto or call");
             let mut cluster = Cluster::new(*number, others);
@@ -559,6 +559,7 @@ fn shared(node: NodeId, nodes: u16, sessions_max: usize) -> Arc<Shared> {
         keyspace(0, EngineConfig::hermes()),
         keyspace(1, EngineConfig::meerkat()),
         keyspace(LOCAL, EngineConfig::local()),
+        keyspace(3, EngineConfig::zeus()),
     ];
     let addresses = (1..=nodes).map(|node| NodeAddress::in_memory(NodeId(node)));
     let config = NodeConfig::new(node, 1, addresses.collect(), keyspaces);

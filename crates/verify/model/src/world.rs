@@ -352,6 +352,8 @@ impl<E: Engine> World<E> {
         let mut out = Outbox::<E>::new(node);
         let result = guarded(|| {
             act(&mut machine, now, &mut out);
+            // Every step is a turn of its own: batches of several are tested elsewhere.
+            E::end_turn(&mut machine, now, &mut out);
             assert!(out.refused.is_empty(), "correct peers are refused: {:?}", out.refused);
             assert!(out.mail.is_empty(), "a node has one lane here, and no other to tell");
             machine.check_invariants();
@@ -427,6 +429,7 @@ impl<E: Engine> World<E> {
             let body = E::decode(&packet.bytes);
             let event = Event::Message { from: packet.from, epoch: packet.epoch, body };
             machine.step(now, event, &mut out);
+            E::end_turn(&mut machine, now, &mut out);
         });
         result.is_ok()
             && out.refused.is_empty()

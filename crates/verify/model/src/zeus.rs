@@ -143,6 +143,10 @@ impl Subject for Owners {
         Served(Zeus::new(config, MapTable::new(packed_bytes_max)))
     }
 
+    fn end_turn(machine: &mut Machine, _now: Now, outbox: &mut Outbox<Self>) {
+        machine.flush(outbox);
+    }
+
     fn begin_life(
         machine: &mut Machine,
         now: Now,

@@ -98,7 +98,10 @@ fn commit_messages_are_pinned() {
     check(Message::Update(Update { call, ..update }), &golden(6, &fields));
     let (coordinator, slot) = (MemberNumber(2), 4);
     let named = b"\x02\0\0\0\x04\0\0\0\0\0\0\0";
-    check(Message::Applied { coordinator, slot }, &golden(7, &[named]));
+    let listed = Slots::write(&[4]);
+    let slots = Slots::check(&listed).expect("just written");
+    let applied = b"\x02\0\0\0\x01\0\0\0\x04\0\0\0\0\0\0\0";
+    check(Message::Applied { coordinator, slots }, &golden(7, &[applied]));
     let key = b"k";
     check(Message::Lacks { coordinator, slot, key }, &golden(14, &[named, KEY]));
     let whole = Message::Whole { coordinator, slot, key, content: list };

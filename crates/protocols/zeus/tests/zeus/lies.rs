@@ -71,9 +71,11 @@ fn no_stream_grows_beyond_a_pipeline() {
 fn nobody_speaks_of_transactions_of_others() {
     let mut cluster = written();
     let number = cluster.number(1);
+    let lists = [Slots::write(&[7]), Slots::write(&[1, 0])];
+    let [later, never] = lists.each_ref().map(|list| Slots::check(list).expect("just written"));
     let lies = [
-        (1, Message::Applied { coordinator: number, slot: 7 }),
-        (1, Message::Applied { coordinator: number, slot: 0 }),
+        (1, Message::Applied { coordinator: number, slots: later }),
+        (1, Message::Applied { coordinator: number, slots: never }),
         (2, Message::Committed { coordinator: number, upto: 7 }),
         (1, Message::Committed { coordinator: number, upto: 7 }),
         (2, Message::Committed { coordinator: cluster.number(3), upto: u64::MAX }),

@@ -16,5 +16,6 @@ mod release;
 mod sessions;
 mod support;
 mod transitions;
+mod turns;
 mod txn;
 mod waits;

@@ -129,6 +129,10 @@ impl Subject for Replicas {
         format!("{message:?}")
     }
 
+    fn end_turn(machine: &mut Node, _now: Now, outbox: &mut Outbox<Self>) {
+        machine.flush(outbox);
+    }
+
     fn begin_life(
         machine: &mut Node,
         _now: Now,

@@ -1,0 +1,76 @@
+//! What is said once for all of a turn of the loop: which transactions were applied here (R-ACK), and how
+//! far this node's are committed (R-VAL). The latter needs no message to who is sent another
+//! transaction afterwards: that says so, too.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_types::{MemberNumber, NodeId, NodeSet, limits};
+
+use crate::message::{Message, Slots};
+use crate::meta::Meta;
+use crate::state::Zeus;
+
+/// What is said at the end of the turn. Empty between turns.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Turn {
+    /// To whom: a slot of a coordinator is applied here.
+    applied: Vec<(NodeId, MemberNumber, u64)>,
+    /// To these: up to which slot this node's transactions are committed.
+    committed: NodeSet,
+}
+
+impl Turn {
+    /// To say that a slot of a coordinator is applied here.
+    pub(crate) fn say_applied(&mut self, to: NodeId, coordinator: MemberNumber, slot: u64) {
+        self.applied.push((to, coordinator, slot));
+    }
+
+    /// To say how far this node's transactions are committed.
+    pub(crate) fn say_committed(&mut self, to: NodeSet) {
+        self.committed = self.committed.union(to);
+    }
+
+    /// These were just told how far they are.
+    pub(crate) fn told_committed(&mut self, to: NodeSet) {
+        self.committed = self.committed.difference(to);
+    }
+
+    /// What was applied in an epoch says nothing of the next: there this node may have to apply it to more
+    /// keys.
+    pub(crate) fn begin_epoch(&mut self, live: NodeSet) {
+        if !mutant!("zeus_acks_outlive_epoch") {
+            self.applied.clear();
+        }
+        self.committed = self.committed.intersection(live);
+    }
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    /// Ends a turn of the loop: says what is said once for all of it.
+    pub fn flush(&mut self, effects: &mut impl Effects<Self>) {
+        let to = core::mem::take(&mut self.turn.committed);
+        if !to.is_empty() {
+            let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
+            effects.broadcast(to, &Message::Committed { coordinator, upto });
+        }
+        if self.turn.applied.is_empty() {
+            return;
+        }
+        let mut applied = core::mem::take(&mut self.turn.applied);
+        applied.sort_unstable();
+        applied.dedup();
+        let mut slots = Vec::new();
+        for run in applied.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            for part in run.chunks(limits::TXN_KEYS_MAX) {
+                let (to, coordinator, _) = part[0];
+                slots.clear();
+                Slots::append(part.iter().map(|(_, _, slot)| *slot), &mut slots);
+                let slots = Slots::check(&slots).expect("just written");
+                effects.send(to, &Message::Applied { coordinator, slots });
+            }
+        }
+        applied.clear();
+        self.turn.applied = applied;
+    }
+}
