@@ -1,6 +1,7 @@
 //! A map to look things up in, whose order nobody can see.
 
 use alloc::vec::Vec;
+use core::borrow::Borrow;
 use core::fmt::{self, Debug};
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -23,16 +24,22 @@ impl<K, V> Default for DetMap<K, V> {
     }
 }
 
-impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
+impl<K: Ord + Hash, V> DetMap<K, V> {
     /// What stands under a key.
     #[inline]
-    pub fn get(&self, key: &K) -> Option<&V> {
+    pub fn get<Q: ?Sized + Eq + Hash>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
         if self.0.is_empty() { None } else { self.0.get(key) }
     }
 
     /// What stands under a key, to be changed.
     #[inline]
-    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub fn get_mut<Q: ?Sized + Eq + Hash>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
         if self.0.is_empty() { None } else { self.0.get_mut(key) }
     }
 
@@ -53,7 +60,10 @@ impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
 
     /// Whether something stands under a key.
     #[inline]
-    pub fn contains_key(&self, key: &K) -> bool {
+    pub fn contains_key<Q: ?Sized + Eq + Hash>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
         self.get(key).is_some()
     }
 
@@ -64,13 +74,19 @@ impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
 
     /// Takes away what stands under a key.
     #[inline]
-    pub fn remove(&mut self, key: &K) -> Option<V> {
+    pub fn remove<Q: ?Sized + Eq + Hash>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
         if self.0.is_empty() { None } else { self.0.remove(key) }
     }
 
     /// Takes away what stands under a key if the condition holds.
     #[inline]
-    pub fn remove_if(&mut self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
+    pub fn remove_if(&mut self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V>
+    where
+        K: Copy,
+    {
         if self.0.is_empty() {
             return None;
         }
@@ -98,7 +114,7 @@ impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
     /// The entries in the order of their keys, sorted for this.
     pub fn sorted(&self) -> Vec<(&K, &V)> {
         let mut entries: Vec<(&K, &V)> = self.0.iter().collect();
-        entries.sort_unstable_by_key(|(key, _)| **key);
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         entries
     }
 
@@ -121,13 +137,13 @@ impl<K: Eq + Hash, V: PartialEq> PartialEq for DetMap<K, V> {
 
 impl<K: Eq + Hash, V: Eq> Eq for DetMap<K, V> {}
 
-impl<K: Copy + Ord + Hash, V: Hash> Hash for DetMap<K, V> {
+impl<K: Ord + Hash, V: Hash> Hash for DetMap<K, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.sorted().hash(state);
     }
 }
 
-impl<K: Copy + Ord + Hash + Debug, V: Debug> Debug for DetMap<K, V> {
+impl<K: Ord + Hash + Debug, V: Debug> Debug for DetMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.sorted()).finish()
     }

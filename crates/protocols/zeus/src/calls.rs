@@ -465,7 +465,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if coordinator == self.layout.number {
             return self.pipeline.call_of(slot);
         }
-        Answered::trusted(&self.streams.get(&coordinator)?.applied.get(&slot)?.call)
+        Answered::trusted(&self.streams.get(&coordinator)?.applied.get(slot)?.call)
     }
 
     /// An attempt at a call is applied here. The same client may use a number for two commands at once.
@@ -513,7 +513,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let own = self.pipeline.calls().map(|(slot, call)| ((self.layout.number, slot), call));
         let applied = self.streams.iter().flat_map(|(from, stream)| {
-            stream.applied.iter().map(|(slot, applied)| ((*from, *slot), &applied.call[..]))
+            stream.applied.iter().map(|(slot, applied)| ((*from, slot), &applied.call[..]))
         });
         let calls = own.chain(applied).filter(|(_, call)| !call.is_empty());
         let calls: Vec<(Attempt, Vec<u8>)> = calls.map(|(of, call)| (of, call.to_vec())).collect();

@@ -5,7 +5,7 @@
 //! them, since no other node can touch their keys before they are done. But nobody is told of any
 //! before it and all that went before are applied everywhere (output commit).
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::{
@@ -20,6 +20,7 @@ use crate::layout::Layout;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::{Key, Zeus};
+use crate::touches::{Touch, Touches};
 
 /// Most transactions of a lane that not all followers have applied. Beyond it new ones are refused.
 pub const PIPELINE_SLOTS_MAX: usize = 4096;
@@ -31,19 +32,12 @@ pub(crate) struct Pipeline<R> {
     pub(crate) committed: u64,
     /// The slots after it.
     slots: VecDeque<Slot<R>>,
-    /// The last of them that has touched a key, and the last that has written it (0 if none has).
-    touched: BTreeMap<Key, Touch>,
-}
-
-#[derive(Clone, Copy, Hash, Debug, Default)]
-struct Touch {
-    last: u64,
-    written: u64,
+    touched: Touches,
 }
 
 impl<R> Default for Pipeline<R> {
     fn default() -> Self {
-        Self { committed: 0, slots: VecDeque::new(), touched: BTreeMap::new() }
+        Self { committed: 0, slots: VecDeque::new(), touched: Touches::default() }
     }
 }
 
@@ -61,7 +55,10 @@ struct Slot<R> {
     followers: NodeSet,
     applied: NodeSet,
     wait: Backoff,
-    answers: Vec<Answer<R>>,
+    /// Of the transaction.
+    answer: Option<Answer<R>>,
+    /// Those that rest on it.
+    others: Vec<Answer<R>>,
 }
 
 /// An answer that rests on a slot.
@@ -105,16 +102,6 @@ impl<R> Pipeline<R> {
         slots
     }
 
-    /// Notes that the next slot touches a key; what touched it before.
-    fn touch(&mut self, key: &[u8], slot: u64) -> &mut Touch {
-        if !self.touched.contains_key(key) {
-            self.touched.insert(key.into(), Touch::default());
-        }
-        let touch = self.touched.get_mut(key).expect("it is there now");
-        touch.last = slot;
-        touch
-    }
-
     fn get_mut(&mut self, slot: u64) -> Option<&mut Slot<R>> {
         let at = slot.checked_sub(self.committed + 1)?;
         self.slots.get_mut(usize::try_from(at).ok()?)
@@ -139,13 +126,15 @@ impl<R> Pipeline<R> {
 
     /// Leaves an answer until a slot is committed.
     pub(crate) fn answer_after(&mut self, slot: u64, answer: Answer<R>) {
-        self.get_mut(slot).expect("the slot is under way").answers.push(answer);
+        self.get_mut(slot).expect("the slot is under way").others.push(answer);
     }
 
     /// Every answer that waits.
     pub(crate) fn take_answers(&mut self) -> impl Iterator<Item = Answer<R>> {
-        let answers = self.slots.iter_mut().map(|slot| core::mem::take(&mut slot.answers));
-        answers.collect::<Vec<_>>().into_iter().flatten()
+        let take = |slot: &mut Slot<R>| {
+            slot.answer.take().into_iter().chain(core::mem::take(&mut slot.others))
+        };
+        self.slots.iter_mut().flat_map(take).collect::<Vec<_>>().into_iter()
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -153,23 +142,24 @@ impl<R> Pipeline<R> {
     }
 
     pub(crate) fn check_invariants(&self) {
-        for (key, touch) in &self.touched {
-            assert!(
-                (self.committed + 1..=self.last()).contains(&touch.last)
-                    && touch.written <= touch.last,
-                "{key:?} is touched by {touch:?}, which is not under way"
-            );
-        }
+        let under_way = self.committed + 1..=self.last();
+        let is_under_way =
+            |touch: Touch| under_way.contains(&touch.last) && touch.written <= touch.last;
+        assert!(
+            self.touched.all(|_, touch| is_under_way(touch)),
+            "touched by what is not under way: {:?}",
+            self.touched
+        );
     }
 }
 
 /// A transaction that has run, to be committed.
-pub(crate) struct Committing<'a> {
+pub(crate) struct Committing {
     pub(crate) version: Timestamp,
     /// The keys that it read and did not write.
-    pub(crate) read: Vec<&'a [u8]>,
-    /// What it wrote, each item as it travels.
-    pub(crate) items: Items<'a>,
+    pub(crate) read: Vec<Key>,
+    /// What it wrote, as it travels.
+    pub(crate) items: Vec<u8>,
     pub(crate) wholes: Wholes,
     /// The call that it is an attempt at, and its home key.
     pub(crate) call: Option<(Key, Vec<u8>)>,
@@ -178,9 +168,13 @@ pub(crate) struct Committing<'a> {
 /// The live members that keep what a transaction wrote, or the record of its call.
 pub(crate) fn followers(layout: &Layout, items: Items<'_>, call: &[u8]) -> NodeSet {
     let groups = items.iter().map(|item| layout.group(item.key));
+    groups.fold(keepers_of_call(layout, call), NodeSet::union)
+}
+
+/// The live members that keep the record of a call.
+fn keepers_of_call(layout: &Layout, call: &[u8]) -> NodeSet {
     let call = Answered::trusted(call).filter(|_| !mutant!("zeus_call_without_its_group"));
-    let keepers = call.map(|call| layout.keepers(usize::from(call.shard)));
-    groups.chain(keepers).fold(NodeSet::EMPTY, NodeSet::union)
+    call.map(|call| layout.keepers(usize::from(call.shard))).unwrap_or_default()
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -188,49 +182,51 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn append(
         &mut self,
         now: Now,
-        committing: Committing<'_>,
+        committing: Committing,
         answer: Option<Answer<X::Reply>>,
         effects: &mut impl Effects<Self>,
     ) {
         let Committing { version, mut read, items, wholes, call } = committing;
         let (home, call) = call.unzip();
         let call = call.unwrap_or_default();
+        let written = Items::trusted(&items);
         if let Some(home) = &home {
-            let is_touched =
-                items.iter().any(|item| item.key == &**home) || read.contains(&&**home);
+            let is_touched = written.iter().any(|item| item.key == &**home) || read.contains(home);
             // Its owner is not done with it before all members of its group have the record.
-            read.extend(Some(&**home).filter(|_| !is_touched && !mutant!("zeus_home_given_early")));
+            read.extend((!is_touched && !mutant!("zeus_home_given_early")).then(|| home.clone()));
         }
         let slot = self.pipeline.last() + 1;
         let mut depends_on = Vec::new();
-        for item in items.iter() {
-            let touch = self.pipeline.touch(item.key, slot);
-            depends_on.extend((touch.written > 0).then_some(touch.written));
-            touch.written = slot;
+        let mut followers = keepers_of_call(&self.layout, &call);
+        for item in written.iter() {
+            depends_on.push(self.pipeline.touched.write(item.key, slot));
+            followers = followers.union(self.layout.group(item.key));
         }
-        for key in &read {
-            let touch = self.pipeline.touch(key, slot);
-            depends_on.extend((touch.written > 0).then_some(touch.written));
-        }
+        depends_on.extend(read.iter().map(|key| self.pipeline.touched.read(key, slot)));
+        depends_on.retain(|slot| *slot > 0);
         depends_on.sort_unstable();
         depends_on.dedup();
-        let followers = followers(&self.layout, items, &call).without(self.layout.node);
-        let read = read.iter().map(|key| Key::from(*key)).collect();
+        let depends_on = match depends_on.is_empty() {
+            true => Vec::new(),
+            false => Slots::write(&depends_on),
+        };
+        let followers = followers.without(self.layout.node);
         if let Some(home) = home {
             self.begin_own_call(slot, home, &call);
         }
         let wait = self.wait(now);
         self.pipeline.slots.push_back(Slot {
             version,
-            depends_on: Slots::write(&depends_on),
+            depends_on,
             read,
-            items: items.bytes().to_vec(),
+            items,
             wholes,
             call,
             followers,
             applied: NodeSet::EMPTY,
             wait,
-            answers: answer.into_iter().collect(),
+            answer,
+            others: Vec::new(),
         });
         self.send_slot(slot, followers, effects);
         self.advance(effects);
@@ -240,8 +236,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let coordinator = self.layout.number;
         let committed = self.pipeline.committed;
         let Some(under_way) = self.pipeline.get_mut(slot) else { return };
-        let depends_on = Slots::check(&under_way.depends_on).expect("it was written here");
-        let items = Items::check(&under_way.items).expect("it was written here");
+        let depends_on = Slots::trusted(&under_way.depends_on);
+        let items = Items::trusted(&under_way.items);
         let (version, call) = (under_way.version, Answered::trusted(&under_way.call));
         let update = Update { coordinator, slot, committed, version, depends_on, items, call };
         effects.broadcast(to, &Message::Update(update));
@@ -290,27 +286,26 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn validate_own(&mut self, slot: Slot<X::Reply>, effects: &mut impl Effects<Self>) {
         let committed = self.pipeline.committed;
         self.complete_call((self.layout.number, committed), &slot.call);
-        let items = Items::check(&slot.items).expect("it was written here");
-        for item in items.iter() {
-            let Some(mut record) = self.table.lock_existing(item.key) else { continue };
-            let meta = record.meta();
-            let is_current = meta.version == slot.version || mutant!("zeus_validates_overtaken");
-            if is_current && meta.data == DataState::Write {
-                record.set_meta(Meta { data: DataState::Valid, ..meta });
+        for item in Items::trusted(&slot.items).iter() {
+            if let Some(mut record) = self.table.lock_existing(item.key) {
+                let meta = record.meta();
+                let is_current =
+                    meta.version == slot.version || mutant!("zeus_validates_overtaken");
+                if is_current && meta.data == DataState::Write {
+                    record.set_meta(Meta { data: DataState::Valid, ..meta });
+                }
             }
+            self.pipeline.touched.committed(item.key, committed);
+            self.note_if_wanted(item.key);
         }
-        for key in items.iter().map(|item| item.key).chain(slot.read.iter().map(|key| &**key)) {
-            let Some(touch) = self.pipeline.touched.get_mut(key) else { continue };
-            touch.written = if touch.written == committed { 0 } else { touch.written };
-            if touch.last == committed {
-                self.pipeline.touched.remove(key);
-            }
+        for key in &slot.read {
+            self.pipeline.touched.committed(key, committed);
             self.note_if_wanted(key);
         }
         self.counters.commits += 1;
         // With no live follower nobody has confirmed that this node is still a member.
         let gate = if slot.followers.is_empty() { Gate::LEASE } else { Gate::OPEN };
-        for Answer { client, reply, at } in slot.answers {
+        for Answer { client, reply, at } in slot.answer.into_iter().chain(slot.others) {
             let gate = if at.is_some() { gate } else { Gate::LEASE };
             let completion = Completion::new(Outcome::Done(reply)).behind(gate);
             self.answer(client, Completion { at, ..completion }, effects);
@@ -336,7 +331,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let wait = self.wait(now);
         for slot in self.pipeline.committed + 1..=self.pipeline.last() {
             let under_way = self.pipeline.get_mut(slot).expect("it is under way");
-            let items = Items::check(&under_way.items).expect("it was written here");
+            let items = Items::trusted(&under_way.items);
             let followers =
                 followers(&self.layout, items, &under_way.call).without(self.layout.node);
             under_way.followers = followers;

@@ -6,21 +6,19 @@
 //! followers here, and each would have to wait for the commit of the one before it.) What is applied
 //! is unreadable until it is known to be committed.
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_machine::{
-    Backoff, Collection, Command, Effects, LaneShared, Record as _, Table, mutant,
-};
+use quorate_machine::{Backoff, Collection, Command, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
 use crate::message::{Item, Items, Settled, Update};
-use crate::meta::{DataState, Meta};
+use crate::meta::{DataState, Meta, OwnerState};
 use crate::state::Zeus;
+use crate::window::Window;
 
 /// What a coordinator has sent.
 #[derive(Clone, Hash, Debug, Default)]
@@ -29,9 +27,9 @@ pub(crate) struct Stream {
     pub(crate) committed: u64,
     /// Slots after it that are applied here. All of each is kept, also what other nodes hold: any
     /// follower may have to replay it.
-    pub(crate) applied: BTreeMap<u64, Applied>,
+    pub(crate) applied: Window<Applied>,
     /// Slots that wait for others.
-    held: BTreeMap<u64, Held>,
+    held: Window<Held>,
 }
 
 /// A transaction that waits for others, or for the values that it changes.
@@ -98,10 +96,10 @@ impl Stream {
 
     /// What is known of the values that a slot changes in place, if it changes this one and it is not here.
     pub(crate) fn wholes_at(&mut self, slot: u64, key: &[u8]) -> Option<&mut Wholes> {
-        let held = self.held.get_mut(&slot).map(|held| (&held.items, &mut held.wholes));
-        let applied = self.applied.get_mut(&slot).map(|slot| (&slot.items, &mut slot.wholes));
+        let held = self.held.get_mut(slot).map(|held| (&held.items, &mut held.wholes));
+        let applied = self.applied.get_mut(slot).map(|slot| (&slot.items, &mut slot.wholes));
         let (items, wholes) = held.or(applied)?;
-        let items = Items::check(items).expect("it was checked");
+        let items = Items::trusted(items);
         let changes = items.iter().any(|item| item.key == key && item.base.is_some());
         (changes && !wholes.contains_key(key)).then_some(wholes)
     }
@@ -109,7 +107,7 @@ impl Stream {
     /// A slot that may be replayed now.
     pub(crate) fn next_replay(&self) -> Option<u64> {
         let is_everywhere = |slot: &u64| {
-            let replay = self.applied.get(slot).and_then(|applied| applied.replay.as_ref());
+            let replay = self.applied.get(*slot).and_then(|applied| applied.replay.as_ref());
             replay.is_none_or(Replay::is_done) || mutant!("zeus_replays_in_any_order")
         };
         let waits = |applied: &Applied| applied.replay.as_ref().is_some_and(|r| !r.is_sent);
@@ -117,7 +115,7 @@ impl Stream {
             .applied
             .iter()
             .filter(|(_, applied)| waits(applied) && applied.depends_on.iter().all(is_everywhere));
-        ready.next().map(|(slot, _)| *slot)
+        ready.next().map(|(slot, _)| slot)
     }
 
     /// Whether all that this node replays is applied everywhere. What it has applied in this epoch another
@@ -141,13 +139,45 @@ impl Stream {
 
     /// Whether a slot may be applied that depends on these.
     fn admits(&self, depends_on: &[u64]) -> bool {
-        let is_here = |slot: &u64| *slot <= self.committed || self.applied.contains_key(slot);
+        let is_here = |slot: &u64| *slot <= self.committed || self.applied.contains(*slot);
         let mut slots = depends_on.iter();
         match mutant!("zeus_only_last_dependency") {
             true => slots.next_back().is_none_or(is_here),
             false => slots.all(is_here) || mutant!("zeus_ignores_dependency"),
         }
     }
+}
+
+/// Puts what a transaction has left in a key into its record, which has the words of `absent` as far as
+/// they were never set. What is there then, if the value was changed in place.
+fn put<R: Record<Meta = Meta>>(
+    record: &mut R,
+    absent: Meta,
+    version: Timestamp,
+    item: &Item<'_>,
+    whole: Option<&Collection>,
+) -> Result<Option<Collection>, &'static str> {
+    let meta = record.meta().or(absent);
+    if meta.data == DataState::Write && !mutant!("zeus_writes_beside_owner") {
+        return Err("zeus: two nodes write one key");
+    }
+    let mut left = None;
+    match (item.content, item.base) {
+        (Some(content), Some(base)) => {
+            left = change(record, content, base, whole);
+            if left.is_none() {
+                return Err("zeus: a delta that does not fit its base");
+            }
+        }
+        (Some(content), None) => record.set_content(content),
+        (None, _) => record.clear(),
+    }
+    let data = match mutant!("zeus_applied_is_readable") {
+        true => DataState::Valid,
+        false => DataState::Invalid,
+    };
+    record.set_meta(Meta { version, data, ..meta });
+    Ok(left)
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -175,7 +205,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if slot <= stream.committed {
             return self.turn.say_applied(from, coordinator, slot);
         }
-        if let Some(known) = stream.applied.get_mut(&slot) {
+        if let Some(known) = stream.applied.get_mut(slot) {
             known.heard = epoch;
             if self.complete(now, coordinator, slot, effects) {
                 self.turn.say_applied(from, coordinator, slot);
@@ -184,7 +214,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         // A node that replays a transaction has seen to what it depends on.
         let depends_on: Vec<u64> = owner.map(|_| depends_on.iter().collect()).unwrap_or_default();
-        let known = stream.held.remove(&slot).map(|held| (held.wholes, held.asks));
+        let known = stream.held.remove(slot).map(|held| (held.wholes, held.asks));
         let (wholes, asks) = known.unwrap_or_default();
         let items = items.bytes().to_vec();
         let call = Answered::write(call);
@@ -224,7 +254,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         mut held: Held,
         effects: &mut impl Effects<Self>,
     ) -> Option<Held> {
-        let items = Items::check(&held.items).expect("it was checked");
+        let items = Items::trusted(&held.items);
         let lacking = self.lacking(held.version, items, &held.wholes);
         if lacking.is_empty() {
             self.apply(now, coordinator, slot, held, effects);
@@ -248,7 +278,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         let Held { version, depends_on, items, mut wholes, call, .. } = held;
         self.begin_call((coordinator, slot), &call);
-        let checked = Items::check(&items).expect("it was checked");
+        let checked = Items::trusted(&items);
         self.apply_items(now, coordinator, version, checked, &mut wholes, effects);
         if mutant!("zeus_follower_keeps_no_whole") {
             wholes.clear();
@@ -271,11 +301,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) -> bool {
         let layout = Arc::clone(&self.layout);
         let stream = self.streams.get_mut(&coordinator);
-        let Some(applied) = stream.and_then(|stream| stream.applied.get(&slot)) else {
+        let Some(applied) = stream.and_then(|stream| stream.applied.get(slot)) else {
             return false;
         };
         let version = applied.version;
-        let items = Items::check(&applied.items).expect("it was checked");
+        let items = Items::trusted(&applied.items);
         let is_missing = |item: Item<'_>| {
             let record = self.table.lock_existing(item.key);
             let held = record.map_or(Timestamp::ZERO, |record| record.meta().version);
@@ -285,7 +315,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return true;
         }
         let Applied { items, mut wholes, .. } = applied.clone();
-        let items = Items::check(&items).expect("it was checked");
+        let items = Items::trusted(&items);
         let lacking = self.lacking(version, items, &wholes);
         if !lacking.is_empty() {
             self.ask_for_wholes(coordinator, slot, &lacking, effects);
@@ -294,7 +324,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: a transaction is applied to a key that was learnt");
         self.apply_items(now, coordinator, version, items, &mut wholes, effects);
         let stream = self.streams.get_mut(&coordinator).expect("it was found");
-        stream.applied.get_mut(&slot).expect("it was found").wholes = wholes;
+        stream.applied.get_mut(slot).expect("it was found").wholes = wholes;
         true
     }
 
@@ -327,43 +357,46 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         whole: Option<&Collection>,
         effects: &mut impl Effects<Self>,
     ) -> Option<Collection> {
-        let meta = self.meta(item.key);
         let is_own = self.is_own(item.key);
-        if !is_own || mutant!("zeus_claim_not_adopted") {
-        } else if item.round >= meta.round {
-            // The coordinator owns it, so the round is settled.
-            self.settle(now, item.key, item.round, coordinator, effects);
+        let adopts = is_own && !mutant!("zeus_claim_not_adopted");
+        let has_round = adopts && self.rounds.contains_key(item.key);
+        let settled = (item.round, coordinator, OwnerState::Valid);
+        // The usual key has not moved since the transaction before.
+        let is_usual = |record: &T::Record<'_>| {
+            let meta = record.meta();
+            let is_settled =
+                !adopts || (meta.round, meta.owner, meta.state) == settled && !has_round;
+            is_settled && meta.version < version && meta.round != Timestamp::ZERO
+        };
+        let put = if let Some(mut record) = self.table.lock_existing(item.key).filter(is_usual) {
+            put(&mut record, Meta::default(), version, item, whole)
         } else {
-            let settled = Settled { round: item.round, owner: coordinator };
-            self.adopt_beneath(now, item.key, settled, effects);
-        }
-        let mut left = None;
-        if self.meta(item.key).version < version {
-            let absent = self.absent(item.key);
-            let length = item.content.map_or(0, |content| content.bytes.len());
-            let mut record = self.table.lock_key(item.key, length);
-            let meta = record.meta().or(absent);
-            if meta.data == DataState::Write && !mutant!("zeus_writes_beside_owner") {
-                effects.refused("zeus: two nodes write one key");
+            let known = self.meta(item.key);
+            if !adopts {
+            } else if item.round >= known.round {
+                // The coordinator owns it, so the round is settled.
+                self.settle(now, item.key, item.round, coordinator, effects);
+            } else {
+                let settled = Settled { round: item.round, owner: coordinator };
+                self.adopt_beneath(now, item.key, settled, effects);
+            }
+            match self.meta(item.key).version < version {
+                true => {
+                    let absent = self.absent(item.key);
+                    let length = item.content.map_or(0, |content| content.bytes.len());
+                    let mut record = self.table.lock_key(item.key, length);
+                    put(&mut record, absent, version, item, whole)
+                }
+                false => Ok(None),
+            }
+        };
+        let left = match put {
+            Ok(left) => left,
+            Err(reason) => {
+                effects.refused(reason);
                 return None;
             }
-            match (item.content, item.base) {
-                (Some(content), Some(base)) => {
-                    left = change(&mut record, content, base, whole);
-                    if left.is_none() {
-                        effects.refused("zeus: a delta that does not fit its base");
-                        return None;
-                    }
-                }
-                (Some(content), None) => record.set_content(content),
-                (None, _) => record.clear(),
-            }
-            let data = match mutant!("zeus_applied_is_readable") {
-                true => DataState::Valid,
-                false => DataState::Invalid,
-            };
-            record.set_meta(Meta { version, data, ..meta });
-        }
+        };
         if is_own {
             self.sweep.note(item.content);
             self.note_arrived(item.key, version);
@@ -392,10 +425,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut at = 0;
         loop {
             let Some(stream) = self.streams.get_mut(&coordinator) else { return };
-            let mut later = stream.held.range(at..);
-            let free = later.find(|(_, held)| stream.admits(&held.depends_on));
-            let Some(slot) = free.map(|(slot, _)| *slot) else { return };
-            let held = stream.held.remove(&slot).expect("it was found");
+            let is_free = |(_, held): &(u64, &Held)| stream.admits(&held.depends_on);
+            let free = stream.held.from(at).find(is_free).map(|(slot, _)| slot);
+            let Some(slot) = free else { return };
+            let held = stream.held.remove(slot).expect("it was found");
             at = match self.try_to_apply(now, coordinator, slot, held, effects) {
                 None => 0,
                 Some(held) => {
@@ -429,10 +462,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: R-VAL of what is known to be committed");
         };
         stream.committed = upto;
-        stream.held.retain(|slot, _| *slot > upto);
-        let later = stream.applied.split_off(&(upto + 1));
-        let committed = core::mem::replace(&mut stream.applied, later);
-        for (slot, applied) in committed {
+        while stream.held.pop_upto(upto).is_some() {}
+        let next = |this: &mut Self| {
+            let stream = this.streams.get_mut(&coordinator)?;
+            stream.applied.pop_upto(upto)
+        };
+        while let Some((slot, applied)) = next(self) {
             self.complete_call((coordinator, slot), &applied.call);
             self.validate(&applied, effects);
         }
@@ -441,7 +476,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// What a committed transaction has left may be read, unless a later one has overwritten it.
     pub(crate) fn validate(&mut self, applied: &Applied, effects: &mut impl Effects<Self>) {
-        let items = Items::check(&applied.items).expect("it was checked");
+        let items = Items::trusted(&applied.items);
         let layout = Arc::clone(&self.layout);
         for item in items.iter().filter(|item| layout.in_group(item.key)) {
             let Some(mut record) = self.table.lock_existing(item.key) else { continue };
@@ -458,7 +493,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn repeat_applied(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         for (&coordinator, stream) in &mut self.streams {
             let Some(node) = self.layout.node_of(coordinator) else { continue };
-            for (&slot, applied) in stream.applied.iter_mut().take(Stream::asked()) {
+            for (slot, applied) in stream.applied.iter_mut().take(Stream::asked()) {
                 if applied.wait.deadline() <= now.monotonic {
                     self.config.wait_longer(&mut applied.wait, now);
                     effects.probe("zeus: a follower asks whether a transaction is committed");

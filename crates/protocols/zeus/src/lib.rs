@@ -79,6 +79,7 @@ mod engine;
 mod floor;
 mod follower;
 mod join;
+mod keys;
 mod lanes;
 mod layout;
 mod message;
@@ -90,8 +91,10 @@ mod recovery;
 mod refusals;
 mod state;
 mod sweep;
+mod touches;
 mod transactions;
 mod turn;
+mod window;
 mod workspace;
 
 use quorate_machine::{Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table};

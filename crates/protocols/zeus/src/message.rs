@@ -342,6 +342,19 @@ pub(crate) fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
+/// An empty list, with room for so many bytes of elements.
+fn begin_list(room: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + room);
+    Writer(&mut bytes).u32(0);
+    bytes
+}
+
+/// A list is about to have one element more.
+fn count_one(bytes: &mut [u8]) {
+    let (count, _) = bytes.split_first_chunk_mut().expect("a list begins with its count");
+    *count = (u32::from_le_bytes(*count) + 1).to_le_bytes();
+}
+
 /// Reads a counted list to find its end, and gives its bytes.
 fn read_list<'a, T>(
     reader: &mut Reader<'a>,
@@ -408,6 +421,15 @@ pub(crate) fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> 
 }
 
 impl<'a> Slots<'a> {
+    /// No slots.
+    pub(crate) const NONE: Self = Self(&[0; 4]);
+
+    /// A list that was written here, or checked; no bytes are no slots.
+    pub(crate) fn trusted(bytes: &'a [u8]) -> Self {
+        debug_assert!(bytes.is_empty() || Self::check(bytes).is_ok(), "it is checked before");
+        if bytes.is_empty() { Self::NONE } else { Self(bytes) }
+    }
+
     /// A list in bytes of its own.
     pub fn write(slots: &[u64]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -445,15 +467,33 @@ impl<'a> Slots<'a> {
 impl<'a> Items<'a> {
     /// A list in bytes of its own.
     pub fn write<'b>(items: impl ExactSizeIterator<Item = Item<'b>>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut writer = Writer(&mut bytes);
-        writer.u32(u32::try_from(items.len()).expect("limits bound the keys of a transaction"));
-        for Item { key, round, content, base } in items {
-            writer.bytes(key);
-            writer.timestamp(round);
-            write_change(&mut writer, content, base);
-        }
+        let mut bytes = Self::begin(0);
+        items.for_each(|item| Self::push(&mut bytes, &item));
         bytes
+    }
+
+    /// An empty list, with room for so many bytes.
+    pub(crate) fn begin(room: usize) -> Vec<u8> {
+        begin_list(room)
+    }
+
+    /// Appends an item to a list that [`Items::begin`] began.
+    pub(crate) fn push(bytes: &mut Vec<u8>, item: &Item<'_>) {
+        count_one(bytes);
+        let mut writer = Writer(bytes);
+        writer.bytes(item.key);
+        writer.timestamp(item.round);
+        write_change(&mut writer, item.content, item.base);
+    }
+
+    /// A list that was written here, or checked.
+    pub(crate) fn trusted(bytes: &'a [u8]) -> Self {
+        debug_assert!(Self::check(bytes).is_ok(), "a list is checked before it is kept");
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.iter().len() == 0
     }
 
     /// A list from its bytes.
@@ -481,6 +521,7 @@ impl<'a> Items<'a> {
     }
 }
 
+#[inline]
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
     let (key, round, flags) = (read_key(reader)?, reader.timestamp()?, reader.u8()?);
     let base = if flags & DELTA != 0 { Some(reader.timestamp()?) } else { None };
@@ -494,9 +535,7 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
 impl<'a> Entries<'a> {
     /// Appends an entry to a list that [`Entries::begin`] began.
     pub(crate) fn push(bytes: &mut Vec<u8>, entry: &Entry<'_>) {
-        let count: [u8; 4] = bytes[..4].try_into().expect("a list begins with its count");
-        let count = u32::from_le_bytes(count) + 1;
-        bytes[..4].copy_from_slice(&count.to_le_bytes());
+        count_one(bytes);
         let mut writer = Writer(bytes);
         writer.bytes(entry.key);
         writer.timestamp(entry.version);
@@ -512,7 +551,7 @@ impl<'a> Entries<'a> {
 
     /// An empty list.
     pub(crate) fn begin() -> Vec<u8> {
-        [0; 4].into()
+        begin_list(0)
     }
 
     /// A list from its bytes.

@@ -81,7 +81,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // Other lanes change records, too. What has not changed between the first look at the last key
         // and the second at the first was there at one moment in between.
         let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
-        let has_changed = |(key, one): (&Key, &OneKey<'_>)| {
+        let has_changed = |(key, one): &(Key, OneKey<'_>)| {
             let known = self.table.lock_existing(key).map(|record| record.meta());
             let absent = || absent_version(&self.table, lanes, key);
             let version = known.map_or_else(absent, |meta| meta.version);

@@ -33,7 +33,6 @@ use crate::deltas::Wholes;
 use crate::lanes::Client;
 use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
-use crate::ownership::Value;
 use crate::readers::Read;
 use crate::state::{Key, Zeus};
 use crate::workspace::{Run, Work};
@@ -630,7 +629,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return if fits { Ran::Ended } else { Ran::Refused(Refusal::TooLarge) };
         }
         self.counters.reads += 1;
-        let keys = work.keys.keys().map(|key| &**key);
+        let keys = work.keys.iter().map(|(key, _)| &**key);
         match self.pipeline.writers(keys).pop() {
             Some(slot) => {
                 self.pipeline.answer_after(slot, Answer { client, reply, at: None });
@@ -726,35 +725,31 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         call: Option<(Key, Vec<u8>)>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let sent = |(key, one): (&Key, &OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
+        let sent = |(key, one): &(Key, OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
         let call_bytes = call.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let bytes = work.keys.iter().map(sent).sum::<usize>() + call_bytes;
         if bytes > limits::TXN_BYTES_MAX + ITEM_BYTES {
             return false;
         }
         let version = self.issue(now);
-        let mut read = Vec::new();
-        let mut written: Vec<(Key, Timestamp, Option<Value>, Option<Timestamp>)> = Vec::new();
-        let mut wholes = Wholes::new();
+        let mut committing = Committing {
+            version,
+            read: Vec::new(),
+            items: Items::begin(bytes),
+            wholes: Wholes::new(),
+            call,
+        };
         for key in &work.expired {
             effects.expired(key);
         }
-        for (key, one) in work.keys {
-            if !one.is_changed() {
-                read.push(key);
-                continue;
+        for (key, one) in work.keys.into_entries() {
+            match one.is_changed() {
+                true => self.write(now, &key, one.finish(), &mut committing, effects),
+                false => committing.read.push(key),
             }
-            let round = self.claim(now, &key, effects);
-            let (value, base) = self.write(&key, one.finish(), version, &mut wholes);
-            written.push((key, round, value, base));
         }
-        let at = (!written.is_empty()).then_some(version);
-        let items = written.iter().map(|(key, round, value, base)| {
-            let content: Option<Content<'_>> = value.as_ref().map(Value::content);
-            Item { key, round: *round, content, base: *base }
-        });
-        let items = Items::write(items);
-        let items = Items::check(&items).expect("just written");
+        let is_changed = !Items::trusted(&committing.items).is_empty();
+        let at = is_changed.then_some(version);
         let answer = client.map(|(client, reply)| Answer { client, reply, at });
         if let Some(Answer { client, reply, .. }) = &answer
             && mutant!("zeus_answers_at_local_commit")
@@ -762,8 +757,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let done = Completion::new(Outcome::Done(reply.clone())).at(version);
             self.answer(*client, done, effects);
         }
-        let read = read.iter().map(|key| &**key).collect();
-        self.append(now, Committing { version, read, items, wholes, call }, answer, effects);
+        self.append(now, committing, answer, effects);
         true
     }
 
@@ -814,17 +808,35 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         round
     }
 
-    /// Changes a record; gives the value as it travels, and its base if that is a delta.
+    /// Changes a record, and adds the change to what is committed as it travels.
     fn write(
         &mut self,
+        now: Now,
         key: &[u8],
         change: Change<'_>,
-        version: Timestamp,
-        wholes: &mut Wholes,
-    ) -> (Option<Value>, Option<Timestamp>) {
+        committing: &mut Committing,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let version = committing.version;
         let length = if let Change::Set { bytes, .. } = &change { bytes.len() } else { 0 };
-        let absent = self.absent(key);
-        let mut record = self.table.lock_key(key, length);
+        let has_round = self.rounds.contains_key(key);
+        let is_own = self.config.is_own(key);
+        let is_settled = |meta: &Meta| {
+            is_own && !has_round && self.layout.node_of(meta.owner) == Some(self.layout.node)
+        };
+        // The usual key is this node's by name, and its record has all its words.
+        let usual = |record: &T::Record<'_>| is_settled(&record.meta());
+        let (mut record, meta, round) =
+            if let Some(record) = self.table.lock_existing(key).filter(usual) {
+                let meta = record.meta();
+                (record, meta, meta.round)
+            } else {
+                let round = self.claim(now, key, effects);
+                let absent = self.absent(key);
+                let record = self.table.lock_key(key, length);
+                let meta = record.meta().or(absent);
+                (record, meta, round)
+            };
         let is_large = record.large().is_some();
         let mut delta = None;
         match change {
@@ -844,18 +856,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             Change::Delete => record.clear(),
         }
-        let meta = record.meta().or(absent);
-        let content = record.content();
-        if self.config.is_own(key) {
-            self.sweep.note(content);
+        if is_own {
+            self.sweep.note(record.content());
         }
         assert!(meta.version < version, "a transaction is above all that it overwrites");
         record.set_meta(Meta { version, data: DataState::Write, ..meta });
-        let Some((bytes, whole)) = delta.zip(record.large()) else {
-            return (record.whole(&mut Vec::new()).map(Value::of), None);
-        };
-        wholes.insert(key.into(), whole.clone());
-        let delta = record.content().map(|content| Value::of(Content { bytes: &bytes, ..content }));
-        (delta, Some(meta.version))
+        let (mut packed, items) = (Vec::new(), &mut committing.items);
+        match delta.zip(record.large()) {
+            Some((bytes, whole)) => {
+                committing.wholes.insert(key.into(), whole.clone());
+                let content = record.content().map(|content| Content { bytes: &bytes, ..content });
+                Items::push(items, &Item { key, round, content, base: Some(meta.version) });
+            }
+            None => {
+                let content = record.whole(&mut packed);
+                Items::push(items, &Item { key, round, content, base: None });
+            }
+        }
     }
 }

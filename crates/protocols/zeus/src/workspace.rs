@@ -1,6 +1,5 @@
 //! What one run of a transaction has read and written.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
@@ -9,6 +8,7 @@ use quorate_machine::{
 use quorate_types::{LaneId, Timestamp, UnixMillis, lane_of_key, limits};
 
 use crate::floor::{KNOWN, floor_version};
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::state::Key;
@@ -16,7 +16,7 @@ use crate::state::Key;
 /// The keys that a run has touched.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    pub(crate) keys: BTreeMap<Key, OneKey<'static>>,
+    pub(crate) keys: Keys,
     /// Keys that it has found on the way and that may not be used here. It runs again with them.
     pub(crate) missing: Vec<Key>,
     /// Keys whose values have expired.
@@ -69,14 +69,19 @@ fn known_version(table: &impl LaneShared, lanes: u16, key: &[u8]) -> Timestamp {
 
 impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T, U> {
     fn key(&mut self, name: &[u8]) -> &mut OneKey<'static> {
-        if !self.work.keys.contains_key(name) {
-            let key = self.load(name);
-            self.work.keys.insert(name.into(), key);
-        }
-        self.work.keys.get_mut(name).expect("it is there now")
+        self.key_for(name, true)
     }
 
-    fn load(&mut self, name: &[u8]) -> OneKey<'static> {
+    /// A key, without its value if nothing reads it before it is replaced.
+    fn key_for(&mut self, name: &[u8], reads: bool) -> &mut OneKey<'static> {
+        let place = self.work.keys.place(name).unwrap_or_else(|| {
+            let key = self.load(name, reads);
+            self.work.keys.add(name, key)
+        });
+        self.work.keys.at(place)
+    }
+
+    fn load(&mut self, name: &[u8], reads: bool) -> OneKey<'static> {
         self.work.bytes += name.len();
         let record = self.table.lock_existing(name);
         let meta = record.as_ref().map(|record| record.meta()).unwrap_or_default();
@@ -102,6 +107,9 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T,
                 key.write(name, Change::Delete);
             }
             return key;
+        }
+        if !reads {
+            return OneKey::new(absent);
         }
         self.work.bytes += content.bytes.len();
         let large = record.large();
@@ -132,14 +140,20 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace 
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {
-        match &change {
+        let reads = match &change {
             Change::Keep => return,
-            Change::Set { bytes, .. } | Change::Delta { bytes, .. } => {
+            Change::Set { bytes, .. } => {
                 self.work.bytes += bytes.len();
+                false
             }
-            Change::Delete | Change::Expire(_) => {}
-        }
-        self.key(name).write(name, change);
+            Change::Delta { bytes, .. } => {
+                self.work.bytes += bytes.len();
+                true
+            }
+            Change::Delete => false,
+            Change::Expire(_) => true,
+        };
+        self.key_for(name, reads).write(name, change);
     }
 
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
