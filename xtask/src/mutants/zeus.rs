@@ -406,6 +406,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("node", "a_read_moves_no_key")],
         in_gate: false,
     },
+    Mutant {
+        name: "zeus_acks_outlive_epoch",
+        home: "zeus",
+        guard: "what was applied in an epoch is not acknowledged in the next",
+        checks: &[Tests("zeus", "turns::")],
+        in_gate: true,
+    },
     move_mutant(
         "zeus_learnt_key_left_out",
         "what a node has applied it applies to keys that it learns before it confirms that again",

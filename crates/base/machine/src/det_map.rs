@@ -114,7 +114,7 @@ impl<K: Ord + Hash, V> DetMap<K, V> {
     /// The entries in the order of their keys, sorted for this.
     pub fn sorted(&self) -> Vec<(&K, &V)> {
         let mut entries: Vec<(&K, &V)> = self.0.iter().collect();
-        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        entries.sort_unstable_by_key(|(key, _)| *key);
         entries
     }
 

@@ -28,6 +28,11 @@ pub(crate) trait Serves: Sessions + Protocol<Outcome = Outcome<String>> + Clone 
 
     /// Begins another life, with the data it has.
     fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>);
+
+    /// Closes the batches of a turn.
+    fn end_turn(&mut self, effects: &mut impl Effects<Self>) {
+        let _ = effects;
+    }
 }
 
 /// A replica's knowledge of a call.
@@ -177,6 +182,11 @@ impl<M: Serves> Served<M> {
         effects: &mut impl Effects<Self>,
     ) {
         self.0.reset(now, incarnation, &mut Through(effects));
+    }
+
+    /// Closes the batches of a turn.
+    pub(crate) fn end_turn(&mut self, effects: &mut impl Effects<Self>) {
+        self.0.end_turn(&mut Through(effects));
     }
 }
 

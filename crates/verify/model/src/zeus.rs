@@ -43,6 +43,10 @@ impl Serves for Inner {
     fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         Self::reset(self, incarnation, effects);
     }
+
+    fn end_turn(&mut self, effects: &mut impl Effects<Self>) {
+        self.flush(effects);
+    }
 }
 
 /// How the machines are set up, and their clients' transactions.
@@ -144,7 +148,7 @@ impl Subject for Owners {
     }
 
     fn end_turn(machine: &mut Machine, _now: Now, outbox: &mut Outbox<Self>) {
-        machine.flush(outbox);
+        machine.end_turn(outbox);
     }
 
     fn begin_life(

@@ -305,7 +305,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-pipeline-split",
             size: Size::Small,
-            states: Some(9_127),
+            states: Some(9_132),
             reaches: &[
                 "zeus: a transaction is replayed",
                 "zeus: a transaction waits for what it depends on",
@@ -350,7 +350,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deltas-crash",
             size: Size::Small,
-            states: Some(2_609),
+            states: Some(2_643),
             reaches: &["zeus: a transaction is replayed"],
             run: |name, limits| explore(&deltas_crash(name), limits),
         },

@@ -161,14 +161,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-calls",
             size: Size::Small,
-            states: Some(15_273),
+            states: Some(20_667),
             reaches: recorded,
             run: |name, limits| explore(&in_order(calls(name)), limits),
         },
         Entry {
             name: "zeus-calls-crash",
             size: Size::Small,
-            states: Some(12_039),
+            states: Some(13_716),
             reaches: recorded,
             run: |name, limits| explore(&in_order(calls_crash(name)), limits),
         },
@@ -217,7 +217,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-return",
             size: Size::Small,
-            states: Some(2_198),
+            states: Some(2_201),
             reaches: &["zeus: a node comes back to a shard that it has left"],
             run: |name, limits| explore(&in_order(returns(name)), limits),
         },
