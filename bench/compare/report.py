@@ -58,6 +58,13 @@ def goals(result):
         goal(f"MULTI GET SET EXEC on meerkat, 50 connections: at least {least} times {words}",
              ratio(result, "throughput", ("txn-c50", "quorate-meerkat"), ("txn-c50", rival)),
              lambda x, least=least: x >= least)
+    for workload, words in (("txn-c50", "MULTI GET SET EXEC"), ("set-c50", "SET")):
+        goal(f"{words} on zeus, 50 connections: at least 1.4 times Redis with WAIT 2",
+             ratio(result, "throughput", (workload, "quorate-zeus"), (workload, "redis-wait2")),
+             lambda x: x >= 1.4)
+    costs = values(result, "txn-c50", "quorate-zeus", "cpu_us_per_op")
+    goal("MULTI GET SET EXEC on zeus, 50 connections: at most 12 us of CPU",
+         statistics.median(costs) if costs else None, lambda x: x <= 12.0, " us")
     per_cpu = ratio(result, "cpu_us_per_op", ("get-c50", "quorate"),
                     ("get-3-generators", "quorate"))
     goal(f"GET on three nodes: ops per CPU second against one node (at least 1, {NOISE:.0%} "

@@ -185,6 +185,13 @@ class QuorateMeerkat(Quorate):
     engine = "meerkat"
 
 
+class QuorateZeus(Quorate):
+    """the same with the engine whose keys move: strictly serializable, each key at its owner"""
+
+    name = "quorate-zeus"
+    engine = "zeus"
+
+
 class QuorateBefore(Quorate):
     """the build that --before names, to compare two builds in one run"""
 
@@ -196,6 +203,13 @@ class QuorateMeerkatBefore(QuorateMeerkat):
     """the same build with the engine for transactions"""
 
     name = "quorate-meerkat-before"
+    build = "before"
+
+
+class QuorateZeusBefore(QuorateZeus):
+    """the same build with the engine whose keys move"""
+
+    name = "quorate-zeus-before"
     build = "before"
 
 
@@ -284,7 +298,8 @@ class Etcd(System):
 
 
 BY_NAME = {cls.name: cls for cls in
-           (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateBefore, QuorateMeerkatBefore, Redis,
+           (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateZeus, QuorateBefore,
+            QuorateMeerkatBefore, QuorateZeusBefore, Redis,
             RedisWait2, Etcd, Valkey)}
 
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, OneKey, Verdict, Workspace, mutant};
+use quorate_machine::{Access, Change, Current, OneKey, Verdict, WARM_TOGETHER, Workspace, mutant};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -79,6 +79,9 @@ impl Block {
         workspace: &mut W,
         wanted: Wanted,
     ) -> Verdict<Reply<'static>> {
+        if self.watches.len() + self.calls.len() > 1 {
+            workspace.warm(&mut self.keys().take(WARM_TOGETHER));
+        }
         for (key, watch) in &self.watches {
             if !watch.holds(&workspace.read(key)) {
                 return Verdict::Abandon(Reply::NullArray);

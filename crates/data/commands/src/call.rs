@@ -188,9 +188,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Has the next keys of many fetched, when the last ones that were have been used.
+    /// Has the next keys of several fetched, when the last ones that were have been used.
     fn warm<W: Workspace>(self, index: usize, count: usize, workspace: &W) {
-        if count > WARM_TOGETHER && index.is_multiple_of(WARM_TOGETHER) {
+        if count > 1 && index.is_multiple_of(WARM_TOGETHER) {
             let mut keys = self.keys();
             keys.next += keys.step * index as i64;
             workspace.warm(&mut keys.take(WARM_TOGETHER));

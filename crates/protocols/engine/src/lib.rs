@@ -247,6 +247,12 @@ pub trait Engine:
 
     // --- turns and lives -----------------------------------------------------------------------
 
+    /// Has what these messages are about fetched from memory: they are about to be handled, one after
+    /// the other.
+    fn warm<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) {
+        let _ = messages;
+    }
+
     /// Closes the batches of a turn.
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>);
 

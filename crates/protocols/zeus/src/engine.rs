@@ -74,6 +74,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         calls: Some(CallsHome::Keys),
         places: true,
         spreads: true,
+        large_collections: true,
         ..Capabilities::REPLICATED
     };
 
@@ -152,6 +153,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
 
     fn group_size(options: &Options) -> Option<usize> {
         Some(usize::try_from(options.replicas).expect("a number of members"))
+    }
+
+    fn warm<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(messages.flat_map(Message::keys_of_update));
     }
 
     fn end_turn(&mut self, _: Now, effects: &mut impl Effects<Self>) {

@@ -38,6 +38,8 @@ pub(crate) struct Layout {
     /// Whether the members of all groups are the same nodes. Only the order in which they are default
     /// owners needs a key's shard then.
     is_same: bool,
+    /// Whether every key may be read from this node.
+    reads_all: bool,
 }
 
 /// Where one shard lives.
@@ -131,6 +133,7 @@ impl Layout {
         };
         let shards: Vec<Shard> = (0..SHARDS).map(&mut shard).collect();
         let members = |shard: &Shard| (shard.keepers, shard.readers);
+        let reads_all = shards.iter().all(|shard| shard.readers.contains(node));
         let is_same = shards.iter().all(|shard| members(shard) == members(&shards[0]));
         Self {
             epoch: view.epoch,
@@ -144,6 +147,7 @@ impl Layout {
             shards,
             view: view.clone(),
             is_same,
+            reads_all,
         }
     }
 
@@ -245,7 +249,7 @@ impl Layout {
 
     /// Whether it is so for every key, as far as it knows where any is.
     pub(crate) fn reads_all(&self) -> bool {
-        self.shards.iter().all(|shard| shard.readers.contains(self.node))
+        self.reads_all || self.shards.is_empty()
     }
 
     /// How many live members besides this node keep a key up to date: of the key with the fewest.

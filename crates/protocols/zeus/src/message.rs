@@ -801,6 +801,24 @@ impl<'a> Message<'a> {
     }
 }
 
+impl<'a> Message<'a> {
+    /// The first keys of a message, not checked, if it is an update; otherwise none.
+    pub(crate) fn keys_of_update(bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        const FIRST: usize = 4;
+        let mut reader = Reader(bytes);
+        let mut count = || -> Result<u32, Malformed> {
+            if reader.u8()? != UPDATE {
+                return Ok(0);
+            }
+            (reader.u32()?, reader.u64()?, reader.u64()?, reader.timestamp()?);
+            Slots::read(&mut reader)?;
+            reader.u32()
+        };
+        let count = count().unwrap_or(0) as usize;
+        (0..count.min(FIRST)).map_while(move |_| Some(read_item(&mut reader).ok()?.key))
+    }
+}
+
 impl<'a> Update<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let update = Self {

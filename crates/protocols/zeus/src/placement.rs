@@ -148,13 +148,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
     /// keys, it runs at one that has copies of most of them, and brings the others there.
     fn place_reader<P: Command>(&mut self, command: &P) -> Place {
+        if self.layout.reads_all() {
+            return Place::Here;
+        }
         let rights = self.rights();
         let (mut keys, mut copies_here) = (0, 0);
         let mut groups = Vec::new();
         command.visit_keys(&mut |key| {
-            let meta = self.meta(key);
+            let is_here = self.layout.reads(key) || rights.has_copy(&self.meta(key), key);
             keys += 1;
-            copies_here += usize::from(rights.has_copy(&meta, key));
+            copies_here += usize::from(is_here);
             groups.push(self.layout.readers(key));
         });
         if copies_here == keys {

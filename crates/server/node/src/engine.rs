@@ -306,6 +306,11 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => step(&mut **engine, now, from, header, body, sink))
     }
 
+    /// Has what these messages are about fetched from memory.
+    pub(crate) fn warm<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) {
+        each!(&self.engine, engine => Engine::warm(&**engine, messages));
+    }
+
     /// Hands over what the sibling on another lane says.
     pub(crate) fn deliver(
         &mut self,

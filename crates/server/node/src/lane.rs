@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Command, Event, Rng, Slab, Slot, mutant};
+use quorate_machine::{Command, Event, Rng, Slab, Slot, WARM_TOGETHER, mutant};
 use quorate_types::{
     Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
 };
@@ -227,6 +227,27 @@ impl Lane {
         heard
     }
 
+    /// Has what a message and the next of its keyspace are about fetched from memory; how many they are.
+    fn warm(&self, header: &Header, body: &[u8], mut rest: &[u8]) -> usize {
+        let next = || {
+            let (next, body) = Header::split(&mut rest).ok()??;
+            ((next.kind, next.keyspace) == (header.kind, header.keyspace)).then_some(body)
+        };
+        let next = std::iter::from_fn(next).take(WARM_TOGETHER - 1);
+        let mut bodies = [&[][..]; WARM_TOGETHER];
+        let mut count = 0;
+        for body in std::iter::once(body).chain(next) {
+            bodies[count] = body;
+            count += 1;
+        }
+        let engine = self.engine(header.keyspace);
+        if let Some(engine) = engine.filter(|_| count > 1 && matches!(header.kind, Kind::Engine(_)))
+        {
+            engine.warm(bodies[..count].iter().copied());
+        }
+        count
+    }
+
     fn receive_all(
         &mut self,
         now: Now,
@@ -239,8 +260,13 @@ impl Lane {
             return self.receive_guest(now, from, bytes, out);
         }
         let mut rest = bytes;
+        let mut warmed = 0;
         while let Some((header, body)) = Header::split(&mut rest)? {
             self.counts.messages += 1;
+            if warmed == 0 {
+                warmed = self.warm(&header, body, rest);
+            }
+            warmed -= 1;
             match header.kind {
                 Kind::Guest => return Err(Malformed("a node is no guest")),
                 Kind::Membership => {

@@ -40,7 +40,11 @@ impl World {
         let (voters, safe) = (voters.union(added), holders.difference(leave.union(removed)));
         // An added node counts as a voter before it holds anything, a removed one no more.
         let voters = voters.difference(removed);
+        // Where each key is at some of the nodes, a removed one leaves a hole until data is placed anew.
+        let spreads = self.keyspaces.iter().any(Keyspace::spreads);
+        let placed = self.newest_view().map(|view| view.placed).unwrap_or_default();
         self.all_groups(|group| safe.is_majority_of(group.intersection(voters)))
+            && (!spreads || safe.is_majority_of(placed))
     }
 
     /// Whether some replica that holds everything goes on while `victims` are stopped or cut off.
