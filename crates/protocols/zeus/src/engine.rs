@@ -4,7 +4,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_engine::{
-    CallsHome, Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue, Pins, Place,
+    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Pins,
+    Place,
 };
 use quorate_machine::{Command, Effects, LaneShared, Table};
 use quorate_types::{Duration, EngineId, Incarnation, Now, Tag, limits};
@@ -123,6 +124,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
     #[inline]
     fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         Message::decode(bytes)
+    }
+
+    #[inline]
+    fn delivery(message: &Message<'_>) -> Delivery {
+        match message {
+            Message::Committed { .. } => Delivery::Lazy,
+            _ => Delivery::Now,
+        }
     }
 
     fn is_leased(&self) -> bool {
