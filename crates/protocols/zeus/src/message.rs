@@ -810,7 +810,10 @@ impl<'a> Message<'a> {
             if reader.u8()? != UPDATE {
                 return Ok(0);
             }
-            (reader.u32()?, reader.u64()?, reader.u64()?, reader.timestamp()?);
+            reader.u32()?;
+            reader.u64()?;
+            reader.u64()?;
+            reader.timestamp()?;
             Slots::read(&mut reader)?;
             reader.u32()
         };
@@ -840,5 +843,35 @@ impl<'a> Update<'a> {
             return Err(Malformed("an update that depends on a later one"));
         }
         Ok(update)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_keys_of_an_update_are_known_ahead() {
+        let keys: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
+        let item = |key| Item { key, round: Timestamp::ZERO, content: None, base: None };
+        let items = Items::write(keys.map(item).into_iter());
+        let update = Update {
+            coordinator: MemberNumber(1),
+            slot: 9,
+            committed: 3,
+            version: Timestamp::ZERO,
+            depends_on: Slots::NONE,
+            items: Items::trusted(&items),
+            call: None,
+        };
+        let mut bytes = Vec::new();
+        Message::Update(update).encode(&mut Writer(&mut bytes));
+        assert!(Message::keys_of_update(&bytes).eq(keys[..4].iter().copied()));
+        // Whatever is cut off, there are fewer.
+        for end in 0..bytes.len() {
+            assert!(Message::keys_of_update(&bytes[..end]).count() <= 4);
+        }
+        bytes[0] = APPLIED;
+        assert_eq!(Message::keys_of_update(&bytes).count(), 0);
     }
 }
