@@ -6,9 +6,8 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::mutant;
 use quorate_machine::{
-    Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection, may_be_large,
+    Collection, Content, Meta, Record, Table, WARM_TOGETHER, is_collection, may_be_large, mutant,
 };
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 

@@ -146,7 +146,7 @@ impl<R> Pipeline<R> {
         let is_under_way =
             |touch: Touch| under_way.contains(&touch.last) && touch.written <= touch.last;
         assert!(
-            self.touched.all(|_, touch| is_under_way(touch)),
+            self.touched.all(is_under_way),
             "touched by what is not under way: {:?}",
             self.touched
         );

@@ -54,7 +54,7 @@ impl Touches {
     }
 
     /// Whether a condition holds for every key.
-    pub(crate) fn all(&self, mut condition: impl FnMut(&[u8], Touch) -> bool) -> bool {
-        !self.0.any(|key, touch| !condition(key, *touch))
+    pub(crate) fn all(&self, mut condition: impl FnMut(Touch) -> bool) -> bool {
+        !self.0.any(|_, touch| !condition(*touch))
     }
 }

@@ -261,3 +261,17 @@ fn a_pinned_key_is_written_where_it_is_pinned() {
     let facts = cluster.nodes[0].placement_facts().expect("keys move");
     assert_eq!(facts.pins, 0);
 }
+
+#[test]
+fn one_item_more_of_a_large_list_is_a_small_message() {
+    let mut cluster = cluster();
+    let items: Vec<String> = (0..2000).map(|item| format!("item {item:06}")).collect();
+    let words: Vec<&str> =
+        ["RPUSH", "list"].into_iter().chain(items.iter().map(|i| &**i)).collect();
+    assert_eq!(cluster.run(0, &words), Reply::Int(2000));
+    let tag = cluster.submit((0, 0), DB, command(&["RPUSH", "list", "last"]));
+    let out = &mut cluster.host((0, 0)).out;
+    let sent: usize = (2..=NODES).map(|node| out.peer(NodeId(node)).len()).sum();
+    assert!((1..1000).contains(&sent), "{sent} bytes");
+    assert_eq!(cluster.answers(0, &[tag]), [Outcome::Done(Reply::Int(2001))]);
+}
