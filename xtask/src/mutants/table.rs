@@ -584,6 +584,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_removes_before_others_have_copied",
+        home: "membership",
+        guard: "a member that is asked to leave stays until others have copied what it has",
+        checks: &[Tests("membership", "departing")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "membership_departing_forgotten",
+        home: "membership",
+        guard: "a member that was to leave and dies is removed, and not waited for",
+        checks: &[Tests("membership", "departing")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_cut_lane_renews",
         home: "membership",
         guard: "a member with a lane that reaches no other node is removed, although it renews its lease",

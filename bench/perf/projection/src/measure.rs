@@ -20,8 +20,8 @@ use quorate_machine::{
 use quorate_meerkat::{self as meerkat, Isolation, Kind, Meerkat, Message, Meta, Request};
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
-    Timestamp, UnixMillis, UnixNanos, View, WriterId,
+    Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, NodeSet, Now,
+    Role, Tag, Timestamp, UnixMillis, UnixNanos, View, WriterId,
 };
 use quorate_wire::Writer;
 use quorate_workloads::{Generator, Layout, Source, Workload};
@@ -287,6 +287,7 @@ fn view() -> View {
         members: (1..=NODES).map(member).collect(),
         last_number: MemberNumber(u32::from(NODES)),
         placed: (1..=NODES).map(NodeId).collect(),
+        departing: NodeSet::EMPTY,
     }
 }
 

@@ -56,6 +56,9 @@ pub struct View {
     /// holding nothing, until others have copied what fell to it. So all nodes compute the same
     /// places from one view, whatever views they have missed.
     pub placed: NodeSet,
+    /// The members that an operator has asked to leave, and that are still here: data is placed without
+    /// them first, and then they are removed.
+    pub departing: NodeSet,
 }
 
 impl View {
@@ -85,9 +88,9 @@ impl View {
     }
 
     /// The nodes over which data should be placed: the voters, except such as have never held any and
-    /// don't live.
+    /// don't live, and such as are about to leave.
     pub fn to_place(&self) -> NodeSet {
-        self.voters().intersection(self.placed.union(self.live()))
+        self.voters().intersection(self.placed.union(self.live())).difference(self.departing)
     }
 
     /// Whether data is where it should be, so that nobody has anything to copy for the sake of

@@ -153,6 +153,7 @@ mod tests {
             members: [member].into(),
             last_number: MemberNumber(4),
             placed: NodeSet::only(NodeId(2)),
+            departing: NodeSet::EMPTY,
         }
     }
 
@@ -169,7 +170,7 @@ mod tests {
     }
 
     const VIEW_BYTES: &[u8] = b"\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x04\0\0\0\
-        \x04\0\0\0\0\0\0\0\x01\
+        \x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\
         \x02\0\x09\0\0\0\0\0\0\0\x04\0\0\0\x01\x01\0\0\0p\x01\0\0\0c\0\0\0\0";
 
     #[test]

@@ -12,14 +12,15 @@ use crate::{Malformed, Reader, Writer};
 /// Longest `host:port`.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | placed u64 | count u8 | members`, where
-/// bit *i* of `placed` is node *i*; a member is
+/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | placed u64 | departing u64 | count u8 |
+/// members`, where bit *i* of `placed` and of `departing` is node *i*; a member is
 /// `node u16 | incarnation u64 | number u32 | role u8 | three addresses`.
 pub fn write_view(view: &View, writer: &mut Writer<'_>) {
     writer.u64(view.epoch.0);
     writer.u64(view.cluster.0);
     writer.u32(view.last_number.0);
     writer.u64(view.placed.bits());
+    writer.u64(view.departing.bits());
     writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
     for member in &view.members {
         writer.u16(member.node.0);
@@ -48,6 +49,7 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
     if placed.contains(NodeId(0)) {
         return Err(Malformed("node id out of range"));
     }
+    let departing = NodeSet::from_bits(reader.u64()?);
     let count = usize::from(reader.u8()?);
     if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
         return Err(Malformed("view beyond the limits"));
@@ -81,7 +83,11 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
         }
         members.push(member);
     }
-    Ok(View { epoch, cluster, members, last_number, placed })
+    let view = View { epoch, cluster, members, last_number, placed, departing };
+    if !departing.is_subset(view.voters()) {
+        return Err(Malformed("who leaves is no member"));
+    }
+    Ok(view)
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
@@ -115,7 +121,9 @@ mod tests {
             let members = members.to_vec();
             let (cluster, last_number) = (Incarnation(8), MemberNumber(9));
             let placed = NodeSet::from_bits(0x8000_0000_0000_0002);
-            let view = View { epoch: Epoch(3), cluster, members, last_number, placed };
+            let departing = NodeSet::only(NodeId(1));
+            let epoch = Epoch(3);
+            let view = View { epoch, cluster, members, last_number, placed, departing };
             let mut bytes = Vec::new();
             write_view(&view, &mut Writer(&mut bytes));
             read_view(&mut Reader(&bytes)).map(|copy| assert_eq!(copy, view))
@@ -126,5 +134,6 @@ mod tests {
         again(&[first.clone(), member(2, 4, Role::Down)]).expect_err("the number of another");
         again(&[first.clone(), member(2, 0, Role::Shadow)]).expect_err("a life without a number");
         again(&[member(1, 10, Role::Active)]).expect_err("a number to come");
+        again(&[member(2, 4, Role::Active)]).expect_err("one leaves that is not there");
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn genesis(founder: Incarnation, founders: &[(MemberConfig, Incarnati
     }
     let last_number = MemberNumber(members.len() as u32);
     let placed = members.iter().map(|member| member.node).collect();
-    View { epoch: Epoch(1), cluster: founder, members, last_number, placed }
+    let departing = NodeSet::EMPTY;
+    View { epoch: Epoch(1), cluster: founder, members, last_number, placed, departing }
 }
 
 fn successor(view: &View) -> View {
@@ -127,7 +128,13 @@ pub(crate) fn added(
         let same = known.peer_address == config.peer_address
             && known.client_address == config.client_address
             && known.admin_address == config.admin_address;
-        return if same { Ok(None) } else { Err(MembershipError::AlreadyMember(config.node)) };
+        return match same {
+            _ if view.departing.contains(config.node) => {
+                Err(MembershipError::Departing(config.node))
+            }
+            true => Ok(None),
+            false => Err(MembershipError::AlreadyMember(config.node)),
+        };
     }
     if view.members.len() >= limits::MEMBERS_MAX {
         return Err(MembershipError::TooMany);
@@ -139,6 +146,58 @@ pub(crate) fn added(
         return Err(MembershipError::TooFewForOneMore(config.node));
     }
     Ok(Some(next))
+}
+
+/// Whether the removal of a member waits until others have copied what it has. One that is down or
+/// catches up is no copy that anybody relies on, nor is one over which no data is placed; and where
+/// everybody has all data, nobody has anything to copy.
+pub(crate) fn holds_copies(view: &View, node: NodeId, config: &Config) -> bool {
+    !config.moving.is_empty()
+        && view.active().contains(node)
+        && view.placed.contains(node)
+        && !mutant!("membership_removes_before_others_have_copied")
+}
+
+/// One voter less, after others have copied what it has: this view is the first step, unless there is
+/// nothing to copy. `None` if it is gone, or about to leave. `responsive` are the voters that are heard.
+pub(crate) fn departing(
+    view: &View,
+    node: NodeId,
+    me: NodeId,
+    responsive: NodeSet,
+    config: &Config,
+) -> Result<Option<View>, MembershipError> {
+    if view.departing.contains(node) {
+        return Ok(None);
+    }
+    if node == me || !holds_copies(view, node, config) {
+        return removed(view, node, me, responsive, config);
+    }
+    let mut next = successor(view);
+    next.departing.insert(node);
+    let mut end = next.clone().into_placed();
+    end.members.retain(|member| !next.departing.contains(member.node));
+    if orphans(view, &end, config) {
+        return Err(MembershipError::LastActive(node));
+    }
+    if !responsive.difference(next.departing).is_majority_of(end.voters()) {
+        return Err(MembershipError::NoMajority(node));
+    }
+    let copies = config.moving.iter().copied().max().unwrap_or_default();
+    if end.placed.len() < copies {
+        return Err(MembershipError::TooFewForCopies { node, copies });
+    }
+    Ok(Some(next))
+}
+
+/// A member that was to leave stays. `None` if it stays anyway.
+pub(crate) fn kept(view: &View, node: NodeId) -> Result<Option<View>, MembershipError> {
+    if view.member(node).is_none() {
+        return Err(MembershipError::UnknownMember(node));
+    }
+    let mut next = successor(view);
+    next.departing.remove(node);
+    Ok(view.departing.contains(node).then_some(next))
 }
 
 /// One voter less. `None` if it is gone already. `responsive` are the voters that are heard.
@@ -157,6 +216,7 @@ pub(crate) fn removed(
     }
     let mut next = successor(view);
     next.members.retain(|member| member.node != node);
+    next.departing.remove(node);
     if orphans(view, &next, config) {
         return Err(MembershipError::LastActive(node));
     }

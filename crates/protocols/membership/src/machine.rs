@@ -34,7 +34,8 @@ pub(crate) struct Pending {
 pub(crate) enum Change {
     CaughtUp,
     Add(MemberConfig),
-    Remove(NodeId),
+    Remove { node: NodeId, at_once: bool },
+    Keep(NodeId),
 }
 
 /// The contents of a member's renewal.
@@ -106,6 +107,8 @@ impl Protocol for Membership {
         "membership: a live member's slot goes to its next incarnation",
         "membership: the node learns that it is expelled",
         "membership: a grant is refused to a member that is being removed",
+        "membership: a departing member is removed",
+        "membership: a departing member that is down is removed",
     ];
 }
 
@@ -140,6 +143,10 @@ impl Machine for Membership {
         assert_eq!(self.log.is_some(), self.view.epoch.0 > 0, "a view comes with a log");
         let numbers = self.view.members.iter().map(|member| member.number);
         assert!(numbers.max().unwrap_or_default() <= self.view.last_number, "a number to come");
+        assert!(
+            self.view.departing.is_subset(self.view.voters()),
+            "only a member can be about to leave"
+        );
         assert!(
             self.view.epoch.0 == 0 || !self.view.active().is_empty(),
             "a view without an active member"
@@ -555,7 +562,8 @@ impl Membership {
                 Change::CaughtUp
             }
             Request::Add(config) => Change::Add(config),
-            Request::Remove(node) => Change::Remove(node),
+            Request::Remove { node, at_once } => Change::Remove { node, at_once },
+            Request::Keep(node) => Change::Keep(node),
             Request::Leave => return self.leave(tag, effects),
         };
         let until = self.now + self.config.request_timeout;

@@ -56,6 +56,12 @@ impl Membership {
 
     fn propose_view(&mut self, next: View, effects: &mut impl Effects<Self>) {
         let next = if self.config.moving.is_empty() { next.into_placed() } else { next };
+        for node in self.view.departing.difference(next.voters()) {
+            effects.probe(match self.view.live().contains(node) {
+                true => "membership: a departing member is removed",
+                false => "membership: a departing member that is down is removed",
+            });
+        }
         let replaces = |gone: Voter| next.live().contains(gone.node);
         if dropped(&self.view, &next).any(replaces) {
             effects.probe("membership: a live member's slot goes to its next incarnation");
@@ -130,11 +136,13 @@ impl Membership {
         patient.filter(|until| *until > self.now).map_or(wake, |until| wake.min(until))
     }
 
-    /// The next view that this node wants, if any: first removals of the dead, then joins, then
-    /// promotions, then data that has arrived, then the administrator's requests.
+    /// The next view that this node wants, if any: first joins, then removals of the dead, then of those
+    /// that were asked to leave and may, then promotions, then data that has arrived, then the
+    /// administrator's requests.
     fn wish(&self) -> Option<View> {
         self.wish_to_replace()
             .or_else(|| self.wish_to_remove())
+            .or_else(|| self.wish_to_dismiss())
             .or_else(|| self.wish_to_promote())
             .or_else(|| self.wish_to_place())
             .or_else(|| {
@@ -153,6 +161,22 @@ impl Membership {
             }
             change::joined(&self.view, incarnation, addresses)
         })
+    }
+
+    /// A member that was asked to leave goes when it has nothing that others lack, unless the others can't
+    /// go on without it.
+    fn wish_to_dismiss(&self) -> Option<View> {
+        if mutant!("membership_departing_forgotten") {
+            return None;
+        }
+        let (me, responsive) = (self.me.node, self.responsive());
+        let mut may_go = self
+            .view
+            .departing
+            .into_iter()
+            .filter(|node| !change::holds_copies(&self.view, *node, &self.config));
+        let without = |node| change::removed(&self.view, node, me, responsive, &self.config);
+        may_go.find_map(|node| without(node).ok().flatten())
     }
 
     /// A shadow removes no member: it may have come before all its connections, and the cluster
@@ -210,13 +234,18 @@ impl Membership {
     /// Every live member says in this very epoch that it has copied what falls to it. What was said in
     /// an earlier one was about other members.
     fn wish_to_place(&self) -> Option<View> {
-        let has_all = |node| {
-            node == self.me.node && self.complete_in == self.view.epoch
-                || self.peers.get(&node).is_some_and(|peer| peer.is_complete)
-                || mutant!("membership_places_before_all_have_copied")
-        };
+        let has_all =
+            |node| self.has_copied(node) || mutant!("membership_places_before_all_have_copied");
         let all = self.view.live().into_iter().all(has_all);
         if all { change::placed(&self.view, &self.config) } else { None }
+    }
+
+    /// Whether a live member says in this epoch that it has copied what falls to it.
+    pub(crate) fn has_copied(&self, node: NodeId) -> bool {
+        match node == self.me.node {
+            true => self.complete_in == self.view.epoch,
+            false => self.peers.get(&node).is_some_and(|peer| peer.is_complete),
+        }
     }
 
     /// The view that a request asks for; `None` if it is in force already.
@@ -227,10 +256,12 @@ impl Membership {
             }
             Change::CaughtUp => Ok(None),
             Change::Add(config) => change::added(&self.view, config, self.responsive()),
-            Change::Remove(node) => {
+            Change::Remove { node, at_once } => {
                 let (me, responsive) = (self.me.node, self.responsive());
-                change::removed(&self.view, *node, me, responsive, &self.config)
+                let next = if *at_once { change::removed } else { change::departing };
+                next(&self.view, *node, me, responsive, &self.config)
             }
+            Change::Keep(node) => change::kept(&self.view, *node),
         }
     }
 }

@@ -18,8 +18,17 @@ pub enum Request {
     },
     /// Make room for one more voter. Answered when it is in the view.
     Add(MemberConfig),
-    /// Take a voter out of the view. Answered when it is out.
-    Remove(NodeId),
+    /// Take a voter out of the view. Answered when it is out, or, if it holds copies and `at_once` is not
+    /// said, when the view says that it is about to leave ([`quorate_types::View::departing`]): it is
+    /// then removed when others have copied what it has, or when it is down.
+    Remove {
+        /// Which one.
+        node: NodeId,
+        /// Its copies go with it.
+        at_once: bool,
+    },
+    /// A voter that is about to leave stays. Answered when the view says so.
+    Keep(NodeId),
     /// The connection to this peer broke: suspect it at once. Answered at once.
     PeerLost(NodeId),
     /// A connection to this peer stands again. Answered at once.
@@ -54,6 +63,15 @@ pub enum MembershipError {
     LastActive(NodeId),
     /// The remaining members would have no majority alive.
     NoMajority(NodeId),
+    /// Fewer nodes would be left than each key has copies.
+    TooFewForCopies {
+        /// The member that was to leave.
+        node: NodeId,
+        /// The number of copies that the configuration asks for.
+        copies: usize,
+    },
+    /// The member is about to leave.
+    Departing(NodeId),
     /// The members alive would be no majority of one member more.
     TooFewForOneMore(NodeId),
     /// No majority answered in time. The change may still happen.
@@ -102,6 +120,17 @@ impl fmt::Display for MembershipError {
                 f,
                 "without node {node} no majority of the members would be alive; start a member that \
                  is down first, or remove that one"
+            ),
+            Self::TooFewForCopies { node, copies } => write!(
+                f,
+                "without node {node} too few nodes would be left for the {copies} copies of each key \
+                 that `replicas` asks for; add a member first, or remove it with --now, which leaves \
+                 one copy less"
+            ),
+            Self::Departing(node) => write!(
+                f,
+                "node {node} is a member that is about to leave; `quorate member keep {node}` has it \
+                 stay"
             ),
             Self::TooFewForOneMore(node) => write!(
                 f,

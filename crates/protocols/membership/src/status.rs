@@ -42,6 +42,11 @@ pub struct MemberStatus {
     pub last_heard: Option<Duration>,
     /// Whether it seems to have crashed.
     pub suspected: bool,
+    /// Whether it is about to leave, by an operator's request.
+    pub departing: bool,
+    /// Whether it has, in this epoch, all that falls to it, as far as this node has heard. It is so for
+    /// all members while data is where it should be.
+    pub has_copied: bool,
 }
 
 /// The result of [`Membership::status`].
@@ -113,6 +118,8 @@ impl Membership {
                     role: member.role,
                     last_heard: peer.map(|peer| now.since(peer.heard)),
                     suspected: is_peer && self.is_suspected(member.node),
+                    departing: view.departing.contains(member.node),
+                    has_copied: view.is_placed() || inside && self.has_copied(member.node),
                 }
             })
             .collect()

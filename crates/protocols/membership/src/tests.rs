@@ -2,4 +2,5 @@ mod calm;
 mod cases;
 mod chaos;
 mod codec;
+mod departing;
 mod world;

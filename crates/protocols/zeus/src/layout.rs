@@ -63,6 +63,7 @@ impl Hash for Layout {
     /// Everything else follows from these for one configuration.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.epoch, self.number, &self.members, self.active, self.placed).hash(state);
+        self.view.departing.hash(state);
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `GET /metrics` | Prometheus text, by lane |
 //! | `POST /member/add` | adds a member ([`AddMember`]) |
 //! | `POST /member/remove` | removes a member ([`RemoveMember`]) |
+//! | `POST /member/keep` | has a member stay that is about to leave ([`KeepMember`]) |
 //! | `GET /` | a page for people |
 //!
 //! It runs on one thread of its own, away from the lanes: it reads only the facts that lanes
@@ -39,8 +40,8 @@ use crate::server::Places;
 
 pub use server::CONNECTIONS_MAX;
 pub use status::{
-    AddMember, Changed, KeyspaceStatus, LinkStatus, MemberStatus, Problem, RemoveMember, Status,
-    ViewStatus,
+    AddMember, Changed, KeepMember, KeyspaceStatus, LinkStatus, MemberStatus, Problem, Progress,
+    RemoveMember, Status, ViewStatus,
 };
 pub use token::{Token, TokenError};
 

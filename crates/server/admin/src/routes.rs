@@ -18,12 +18,17 @@ use tokio::sync::oneshot;
 use crate::LogCounts;
 use crate::access::{self, Access};
 use crate::metrics;
-use crate::status::{AddMember, Changed, Problem, RemoveMember, Status, ViewStatus};
+use crate::status::{
+    AddMember, Changed, KeepMember, Problem, Progress, RemoveMember, Status, ViewStatus,
+};
 
 /// The longest request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// How long a membership change may take before the request is answered without a result.
 const CHANGE_MAX: Duration = Duration::from_secs(12);
+/// How often, and how many times, what a node tells of itself is looked at until it is of a new epoch.
+const FACTS_EVERY: Duration = Duration::from_millis(50);
+const FACTS_TRIES: u32 = 40;
 
 /// One node's endpoint.
 #[derive(Clone)]
@@ -51,6 +56,7 @@ pub(crate) fn router(
     let changes = Router::new()
         .route("/member/add", post(add_member))
         .route("/member/remove", post(remove_member))
+        .route("/member/keep", post(keep_member))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(token);
     Router::new()
@@ -139,22 +145,64 @@ async fn remove_member(
     if let Err(error) = check_id(member.id) {
         return problem(StatusCode::BAD_REQUEST, error);
     }
-    change(&endpoint, Change::Remove(NodeId(member.id))).await
+    let removal = Change::Remove { node: NodeId(member.id), at_once: member.now };
+    match changed(&endpoint, removal).await {
+        Ok(epoch) => {
+            let leaving = progress(&endpoint, epoch, member.id).await;
+            Json(Changed { epoch, leaving }).into_response()
+        }
+        Err(problem) => problem,
+    }
+}
+
+async fn keep_member(
+    State(endpoint): State<Endpoint>,
+    body: Result<Json<KeepMember>, JsonRejection>,
+) -> Response {
+    let Json(member) = match body {
+        Ok(body) => body,
+        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    };
+    if let Err(error) = check_id(member.id) {
+        return problem(StatusCode::BAD_REQUEST, error);
+    }
+    change(&endpoint, Change::Keep(NodeId(member.id))).await
+}
+
+/// How far the removal of a member is that began in `epoch` or before. What the node tells of itself is a
+/// little older than its answer.
+async fn progress(endpoint: &Endpoint, epoch: u64, id: u16) -> Option<Progress> {
+    for _ in 0..FACTS_TRIES {
+        let view = ViewStatus::of(endpoint.node());
+        if view.epoch >= epoch {
+            return Progress::of(&view.members, id);
+        }
+        tokio::time::sleep(FACTS_EVERY).await;
+    }
+    None
 }
 
 async fn change(endpoint: &Endpoint, change: Change) -> Response {
+    match changed(endpoint, change).await {
+        Ok(epoch) => Json(Changed { epoch, leaving: None }).into_response(),
+        Err(problem) => problem,
+    }
+}
+
+/// The epoch that has the change, or the answer that says why there is none.
+async fn changed(endpoint: &Endpoint, change: Change) -> Result<u64, Response> {
     let (sender, receiver) = oneshot::channel();
     endpoint.node().change_members(change, move |result| {
         // A client that has gone waits no more.
         let _ = sender.send(result);
     });
     match tokio::time::timeout(CHANGE_MAX, receiver).await {
-        Ok(Ok(Ok(epoch))) => Json(Changed { epoch: epoch.0 }).into_response(),
-        Ok(Ok(Err(error))) => problem(StatusCode::CONFLICT, error),
-        Ok(Err(_)) | Err(_) => problem(
+        Ok(Ok(Ok(epoch))) => Ok(epoch.0),
+        Ok(Ok(Err(error))) => Err(problem(StatusCode::CONFLICT, error)),
+        Ok(Err(_)) | Err(_) => Err(problem(
             StatusCode::GATEWAY_TIMEOUT,
             "no majority has answered yet; the change may or may not happen, look at /view".into(),
-        ),
+        )),
     }
 }
 

@@ -61,6 +61,11 @@ pub struct MemberStatus {
     pub live: bool,
     /// Whether it is suspected to be dead or cut off.
     pub suspected: bool,
+    /// Whether it is about to leave: it is removed once others have copied what it has.
+    pub leaving: bool,
+    /// Whether it has copied what falls to it, as far as the node has heard. True for all members while
+    /// data is where it should be.
+    pub copied: bool,
     /// Milliseconds since it was heard; `None` for the node itself or a member never heard.
     pub last_heard_ms: Option<u64>,
     /// Its life, in hexadecimal; 0 before its first start.
@@ -144,6 +149,17 @@ pub struct AddMember {
 pub struct RemoveMember {
     /// Its id.
     pub id: u16,
+    /// Its copies go with it: it is removed without waiting until others have them.
+    #[serde(default)]
+    pub now: bool,
+}
+
+/// The body of `POST /member/keep`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepMember {
+    /// The id of a member that is about to leave.
+    pub id: u16,
 }
 
 /// The answer to a membership change.
@@ -151,6 +167,34 @@ pub struct RemoveMember {
 pub struct Changed {
     /// The first epoch that has the change.
     pub epoch: u64,
+    /// After a removal that waits until others have copied what the member has: how far they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Progress>,
+}
+
+/// How many of the live members that stay have copied what falls to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// Those that have.
+    pub copied: usize,
+    /// All.
+    pub members: usize,
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} members have copied what it has", self.copied, self.members)
+    }
+}
+
+impl Progress {
+    /// How far the removal of a member is; `None` if it isn't about to leave.
+    pub fn of(members: &[MemberStatus], node: u16) -> Option<Self> {
+        let leaves = members.iter().any(|member| member.node == node && member.leaving);
+        let stay = || members.iter().filter(|member| member.live && !member.leaving);
+        let copied = stay().filter(|member| member.copied).count();
+        leaves.then(|| Self { copied, members: stay().count() })
+    }
 }
 
 /// The answer after an error.
@@ -210,6 +254,8 @@ impl MemberStatus {
             role: role_name(member.role).to_owned(),
             live: member.role != Role::Down,
             suspected: member.suspected,
+            leaving: member.leaving,
+            copied: member.has_copied,
             last_heard_ms: member.last_heard.map(millis),
             incarnation: format!("{:016x}", member.incarnation.0),
             peer: member.peer.clone(),

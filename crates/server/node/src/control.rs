@@ -23,8 +23,15 @@ const NOBODY: Tag = Tag(0);
 pub enum Change {
     /// Make room for a node that will join.
     Add(MemberConfig),
-    /// Take a node out.
-    Remove(NodeId),
+    /// Take a node out: once others have copied what it has, unless `at_once`.
+    Remove {
+        /// Which one.
+        node: NodeId,
+        /// Its copies go with it.
+        at_once: bool,
+    },
+    /// A node that is about to leave stays.
+    Keep(NodeId),
 }
 
 /// What leads to the next view, as far as this node takes part in it.
@@ -152,7 +159,8 @@ impl Control {
     pub(crate) fn change(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
         let request = match change {
             Change::Add(member) => Request::Add(member),
-            Change::Remove(node) => Request::Remove(node),
+            Change::Remove { node, at_once } => Request::Remove { node, at_once },
+            Change::Keep(node) => Request::Keep(node),
         };
         self.step(now, Event::Request { tag, request }, out);
     }
@@ -204,6 +212,8 @@ impl Control {
                 role: member.role,
                 last_heard: member.last_heard,
                 suspected: member.suspected,
+                leaving: member.departing,
+                has_copied: member.has_copied,
                 peer: address(member.node, |member| &member.peer_address),
                 client: address(member.node, |member| &member.client_address),
                 admin: address(member.node, |member| &member.admin_address),

@@ -39,6 +39,11 @@ pub struct MemberFacts {
     pub last_heard: Option<Duration>,
     /// Whether it is suspected to be dead or cut off.
     pub suspected: bool,
+    /// Whether it is about to leave, by an operator's request.
+    pub leaving: bool,
+    /// Whether it has said that it has copied what falls to it. It is so for all members while data is
+    /// where it should be.
+    pub has_copied: bool,
     /// Peer address.
     pub peer: String,
     /// Client address.

@@ -229,7 +229,7 @@ impl Cluster {
     /// sent meanwhile has arrived.
     fn found_anew_without(&mut self, removed: usize, founders: &[NodeId]) {
         self.asked = usize::from(removed == 0);
-        self.change(Change::Remove(self.hosts[removed].node));
+        self.change(Change::Remove { node: self.hosts[removed].node, at_once: false });
         self.run_until(Duration::from_secs(10), |cluster| {
             cluster.hosts[removed].lane.view().epoch == Epoch(0)
         });

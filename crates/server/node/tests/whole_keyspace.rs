@@ -297,7 +297,8 @@ fn a_listing_begins_again_when_the_members_change() {
     for (node, left) in [(4, 4), (5, 3)] {
         let now = at(cluster.time);
         let host = cluster.host((0, 0));
-        host.lane.change_members(now, Tag(9), Change::Remove(NodeId(node)), &mut host.out);
+        let change = Change::Remove { node: NodeId(node), at_once: false };
+        host.lane.change_members(now, Tag(9), change, &mut host.out);
         while cluster.host((0, 1)).lane.view().live().len() != left {
             cluster.turn(Duration::from_millis(1));
         }

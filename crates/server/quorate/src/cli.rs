@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Show the members of a running cluster and how they are
     Status(Status),
-    /// Add a member to a running cluster, or remove one
+    /// Add a member to a running cluster, remove one, or have one stay that is about to leave
     Member(Member),
     /// Measure transactions per second of a running cluster, or of any server like Redis
     Bench(crate::bench::Options),
@@ -123,11 +123,27 @@ pub(crate) enum MemberChange {
         #[arg(long, default_value = "127.0.0.1:9400")]
         admin: String,
     },
-    /// Remove a node for good
+    /// Remove a node for good, once the others have copied what it has; waits for that, and goes on
+    /// without this command, too
     Remove {
         /// Its id
         id: u16,
         /// Administration address of a node that stays
+        #[arg(long, default_value = "127.0.0.1:9400")]
+        admin: String,
+        /// Don't wait until it is out
+        #[arg(long)]
+        no_wait: bool,
+        /// Remove it with its copies, at once: a loss like a death, and if further nodes die before
+        /// the others have copied what falls to them, data may be gone
+        #[arg(long)]
+        now: bool,
+    },
+    /// Have a node stay that is about to leave
+    Keep {
+        /// Its id
+        id: u16,
+        /// Administration address of a node of the running cluster
         #[arg(long, default_value = "127.0.0.1:9400")]
         admin: String,
     },

@@ -1,10 +1,12 @@
 //! `quorate status` and `quorate member`: what operators ask of a running cluster.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use quorate_admin::{AddMember, Changed, Problem, RemoveMember, Status, Token};
+use quorate_admin::{
+    AddMember, Changed, KeepMember, Problem, Progress, RemoveMember, Status, Token, ViewStatus,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,6 +22,10 @@ const PENDING: [&str; 6] =
 const TOKEN_FILE: &str = "QUORATE_TOKEN_FILE";
 /// How long a membership change may take.
 const CHANGE_MAX: Duration = Duration::from_secs(15);
+/// How often a command that waits for a removal looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long the node that it asks may give no answer.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Prints how the cluster is, as one node sees it and as each says of itself.
 pub(crate) fn show(options: &cli::Status) -> anyhow::Result<()> {
@@ -42,7 +48,7 @@ pub(crate) fn show(options: &cli::Status) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds or removes a member.
+/// Adds or removes a member, or has one stay.
 pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
     let file = options.token_file.clone().or_else(|| std::env::var_os(TOKEN_FILE).map(Into::into));
     let token = file.map(|file| Token::read(&file)).transpose()?;
@@ -58,18 +64,75 @@ pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
             let changed: Changed = post(admin, "/member/add", &body, token)?;
             (changed.epoch, format!("node {id} is a member; start its process now"))
         }
-        MemberChange::Remove { id, admin } => {
-            let changed: Changed = post(admin, "/member/remove", &RemoveMember { id: *id }, token)?;
-            (changed.epoch, format!("node {id} is no member any more"))
+        MemberChange::Remove { id, admin, no_wait, now } => {
+            let body = RemoveMember { id: *id, now: *now };
+            let changed: Changed = post(admin, "/member/remove", &body, token)?;
+            let epoch = match changed.leaving {
+                None => changed.epoch,
+                Some(progress) if *no_wait => {
+                    say(&leaving(*id, progress));
+                    say("it is removed when all have; `quorate status` shows how far they are");
+                    return Ok(());
+                }
+                Some(progress) => wait_for_removal(admin, *id, progress)?,
+            };
+            (epoch, format!("node {id} is no member any more"))
+        }
+        MemberChange::Keep { id, admin } => {
+            let changed: Changed = post(admin, "/member/keep", &KeepMember { id: *id }, token)?;
+            (changed.epoch, format!("node {id} stays a member"))
         }
     };
     say(&format!("{what} (epoch {epoch})"));
+    if matches!(options.change, MemberChange::Remove { now: true, .. }) {
+        say("its copies are gone with it: where keys are at some of the nodes only, the death of \
+             further ones may lose data until the others have copied what falls to them");
+    }
     Ok(())
+}
+
+/// Waits until a member that is about to leave is out, and says how far it is. Gives the epoch in which
+/// it is out.
+fn wait_for_removal(admin: &str, id: u16, begun: Progress) -> anyhow::Result<u64> {
+    let (mut said, mut last_answer) = (None, Instant::now());
+    let mut progress = begun;
+    loop {
+        if said.replace(progress) != Some(progress) {
+            say(&leaving(id, progress));
+        }
+        std::thread::sleep(LOOK_EVERY);
+        let view: ViewStatus = match read(admin, agent(ANSWER_MAX).get(url(admin, "/view")).call())
+        {
+            Ok(view) => view,
+            Err(_) if last_answer.elapsed() < SILENCE_MAX => continue,
+            Err(error) => {
+                return Err(error).with_context(|| {
+                    format!("node {id} is still leaving, and `quorate status` shows how far it is")
+                });
+            }
+        };
+        last_answer = Instant::now();
+        match Progress::of(&view.members, id) {
+            Some(now) => progress = now,
+            // A node that is in no view says nothing of members.
+            None if view.members.is_empty() => {}
+            None if view.members.iter().all(|member| member.node != id) => return Ok(view.epoch),
+            None => bail!("node {id} stays a member: somebody has asked for that meanwhile"),
+        }
+    }
+}
+
+fn leaving(id: u16, progress: Progress) -> String {
+    format!("node {id} is leaving: {progress}")
+}
+
+fn url(admin: &str, path: &str) -> String {
+    format!("http://{admin}{path}")
 }
 
 fn get(admin: &str) -> anyhow::Result<Status> {
     let agent = agent(ANSWER_MAX);
-    let answer = agent.get(format!("http://{admin}/status")).call();
+    let answer = agent.get(url(admin, "/status")).call();
     read(admin, answer)
 }
 
@@ -80,7 +143,7 @@ fn post<T: DeserializeOwned>(
     body: &impl Serialize,
     token: Option<&Token>,
 ) -> anyhow::Result<T> {
-    let mut request = agent(CHANGE_MAX).post(format!("http://{admin}{path}"));
+    let mut request = agent(CHANGE_MAX).post(url(admin, path));
     if let Some(token) = token {
         request = request.header("Authorization", token.authorization());
     }
@@ -128,6 +191,11 @@ fn render(status: &Status, nodes: &[Option<Status>]) -> Vec<String> {
     }
     if let Some(seconds) = status.formed_seconds_ago {
         lines.push(format!("  formed {seconds} s ago, empty: what its nodes held before is gone"));
+    }
+    for member in &status.members {
+        if let Some(progress) = Progress::of(&status.members, member.node) {
+            lines.push(format!("  {}", leaving(member.node, progress)));
+        }
     }
     lines.push(String::new());
     let mut members = vec![row(&[

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use quorate_machine::{Event, Machine, Protocol, Request, Rng};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
-    UnixNanos, View,
+    Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Role, Tag,
+    Timestamp, UnixNanos, View,
 };
 
 use crate::clock::Clock;
@@ -229,7 +229,9 @@ impl<S: Subject> Cluster<S> {
             Epoch(0) => roles.iter().map(|(node, _)| NodeId(*node)).collect(),
             _ => self.view.placed,
         };
-        self.view = View { epoch, cluster, members, last_number, placed };
+        let voters: NodeSet = members.iter().map(|member| member.node).collect();
+        let departing = self.view.departing.intersection(voters);
+        self.view = View { epoch, cluster, members, last_number, placed, departing };
         self.view.clone()
     }
 
@@ -237,6 +239,15 @@ impl<S: Subject> Cluster<S> {
     pub fn decide_placed(&mut self) -> View {
         let epoch = Epoch(self.view.epoch.0 + 1);
         self.view = View { epoch, ..self.view.clone() }.into_placed();
+        self.view.clone()
+    }
+
+    /// The view after this one, in which a member is about to leave, or stays after all. No node is told.
+    pub fn decide_departing(&mut self, node: u16, departs: bool) -> View {
+        let epoch = Epoch(self.view.epoch.0 + 1);
+        let others = self.view.departing.without(NodeId(node));
+        let departing = if departs { others.with(NodeId(node)) } else { others };
+        self.view = View { epoch, departing, ..self.view.clone() };
         self.view.clone()
     }
 
@@ -272,6 +283,13 @@ impl<S: Subject> Cluster<S> {
     /// The next view, in which data is where it should be, told to every process that is up.
     pub fn place(&mut self) {
         let view = self.decide_placed();
+        self.nodes().into_iter().for_each(|node| self.install_on(node, &view));
+    }
+
+    /// The next view, in which a member is about to leave, or stays after all, told to every process that
+    /// is up.
+    pub fn depart(&mut self, node: u16, departs: bool) {
+        let view = self.decide_departing(node, departs);
         self.nodes().into_iter().for_each(|node| self.install_on(node, &view));
     }
 

@@ -1,6 +1,6 @@
 //! Views that tests make up.
 
-use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, Role, View};
+use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View};
 
 /// A member without addresses.
 pub fn member(node: NodeId, incarnation: Incarnation, number: MemberNumber, role: Role) -> Member {
@@ -27,5 +27,6 @@ pub fn view_of(count: u16, epoch: Epoch) -> View {
         members: (1..=count).map(active).collect(),
         last_number: MemberNumber(u32::from(count)),
         placed: (1..=count).map(NodeId).collect(),
+        departing: NodeSet::EMPTY,
     }
 }

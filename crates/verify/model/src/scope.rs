@@ -57,6 +57,8 @@ pub enum Change {
     Promote(NodeId),
     /// A member is removed.
     Remove(NodeId),
+    /// A member is about to leave: others copy what it has.
+    Depart(NodeId),
     /// What was removed is a member again, as a shadow, with a new process.
     Add(NodeId),
     /// Data is placed over the members that should have it: all have copied what falls to them.

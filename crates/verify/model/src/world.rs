@@ -10,7 +10,8 @@ use std::sync::{Arc, Once};
 use quorate_harness::{Outbox, Process, member};
 use quorate_machine::{Event, Machine};
 use quorate_types::{
-    Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
+    Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
+    View,
 };
 use rapidhash::quality::RapidHasher;
 
@@ -229,7 +230,8 @@ impl<E: Engine> World<E> {
             let last_number = MemberNumber(u32::from(scope.nodes));
             let placed = (1..=scope.nodes).map(NodeId).collect();
             let (epoch, cluster) = (Epoch(1), Incarnation(1));
-            self.decide(View { epoch, cluster, members, last_number, placed });
+            let departing = NodeSet::EMPTY;
+            self.decide(View { epoch, cluster, members, last_number, placed, departing });
             for node in 1..=scope.nodes {
                 self.install(scope, NodeId(node));
             }
@@ -538,7 +540,7 @@ impl<E: Engine> World<E> {
                     && self.host(node).up
                     && E::is_caught_up(&self.host(node).machine)
             }
-            Change::Remove(node) => self.view.member(node).is_some(),
+            Change::Remove(node) | Change::Depart(node) => self.view.member(node).is_some(),
             Change::Add(node) => self.view.member(node).is_none(),
             Change::Place => {
                 let has_copied = |node| {
@@ -572,7 +574,11 @@ impl<E: Engine> World<E> {
             }
             Change::Without(node) => set(node, Role::Down),
             Change::Promote(node) => set(node, Role::Active),
-            Change::Remove(node) => view.members.retain(|member| member.node != node),
+            Change::Remove(node) => {
+                view.members.retain(|member| member.node != node);
+                view.departing.remove(node);
+            }
+            Change::Depart(node) => view.departing.insert(node),
             Change::Place => view = view.into_placed(),
             Change::Add(node) => {
                 let number = MemberNumber(last_number.0 + 1);

@@ -4,7 +4,7 @@ use quorate_types::{NodeSet, Role, View};
 
 use crate::guests::Guest;
 use crate::keyspaces::Keyspace;
-use crate::operator::Ask;
+use crate::operator::{Ask, ToCome, Wish};
 use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
@@ -16,47 +16,65 @@ impl World {
         if self.time < self.quiet_at {
             return false;
         }
-        self.lasts(self.holders().without(self.nodes[victim].id), NodeSet::EMPTY, NodeSet::EMPTY)
+        self.lasts(self.holders().without(self.nodes[victim].id), self.voters_to_come())
     }
 
     /// Whether the change that an operator asks for leaves such a majority. A single member can't
     /// be joined: there would be no majority until the newcomer runs.
     pub(crate) fn may_ask(&self, ask: Ask) -> bool {
         let node = NodeSet::only(self.nodes[ask.node].id);
-        let (voters, leave) = self.voters_to_come();
-        match ask.adds {
-            true => self.lasts(self.holders(), node, NodeSet::EMPTY),
-            false => {
-                voters.difference(leave).difference(node).len() > 1
-                    && self.lasts(self.holders(), NodeSet::EMPTY, node)
+        let to_come = self.voters_to_come();
+        let ToCome { voters, taken, departing } = to_come;
+        let stays_more_than_one =
+            || voters.difference(taken.union(departing).union(node)).len() > 1;
+        // Where nothing is to be copied a node leaves at once.
+        let takes = ask.wish == Wish::RemoveNow || !self.spreads();
+        match ask.wish {
+            Wish::Add => {
+                self.lasts(self.holders(), ToCome { voters: voters.union(node), ..to_come })
+            }
+            Wish::Keep => true,
+            Wish::Remove | Wish::RemoveNow if takes => {
+                let to_come = ToCome { voters: voters.difference(node), taken, departing };
+                stays_more_than_one() && self.lasts(self.holders().difference(node), to_come)
+            }
+            Wish::Remove | Wish::RemoveNow => {
+                let to_come = ToCome { departing: departing.union(node), ..to_come };
+                stays_more_than_one() && self.lasts(self.holders(), to_come)
             }
         }
     }
 
-    /// Whether the `holders` that stay are a majority of each group, after all changes of the
-    /// membership that may come, and these.
-    fn lasts(&self, holders: NodeSet, added: NodeSet, removed: NodeSet) -> bool {
-        let (voters, leave) = self.voters_to_come();
-        let (voters, safe) = (voters.union(added), holders.difference(leave.union(removed)));
-        // An added node counts as a voter before it holds anything, a removed one no more.
-        let voters = voters.difference(removed);
-        // Where each key is at some of the nodes, a removed one leaves a hole until data is placed anew.
-        let spreads = self.keyspaces.iter().any(Keyspace::spreads);
+    /// Whether the `holders` that stay are a majority of each group, before and after the changes of the
+    /// membership that may come.
+    fn lasts(&self, holders: NodeSet, to_come: ToCome) -> bool {
+        let ToCome { voters, taken, departing } = to_come;
         let placed = self.newest_view().map(|view| view.placed).unwrap_or_default();
-        self.all_groups(|group| safe.is_majority_of(group.intersection(voters)))
-            && (!spreads || safe.is_majority_of(placed))
+        [NodeSet::EMPTY, departing].into_iter().all(|gone| {
+            let safe = holders.difference(taken).difference(gone);
+            // An added node counts as a voter before it holds anything, a removed one no more.
+            let voters = voters.difference(gone);
+            // Where each key is at some of the nodes, one that is removed with its copies leaves a hole
+            // until data is placed anew. One that leaves after that takes no copies.
+            self.all_groups(|group| safe.is_majority_of(group.intersection(voters)))
+                && (!self.spreads() || safe.is_majority_of(placed.difference(gone)))
+        })
+    }
+
+    /// Whether some keyspace keeps each key at some of the nodes.
+    pub(crate) fn spreads(&self) -> bool {
+        self.keyspaces.iter().any(Keyspace::spreads)
     }
 
     /// Whether some replica that holds everything goes on while `victims` are stopped or cut off.
     /// Stopped replicas forget nothing, so any number of them may stop.
     pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
-        let (_, leave) = self.voters_to_come();
-        let safe = self.holders().difference(victims).difference(leave);
+        let ToCome { taken, departing, .. } = self.voters_to_come();
+        let safe = self.holders().difference(victims).difference(taken.union(departing));
         // Where each key is at some of the nodes, any minority of them may be all but one of those.
         let all: NodeSet = self.nodes.iter().map(|node| node.id).collect();
-        let spreads = self.keyspaces.iter().any(Keyspace::spreads);
         self.all_groups(|group| !safe.intersection(group).is_empty())
-            && (!spreads || safe.is_majority_of(all))
+            && (!self.spreads() || safe.is_majority_of(all))
     }
 
     fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {

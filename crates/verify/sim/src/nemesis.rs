@@ -17,7 +17,7 @@ use crate::Faults;
 use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
-use crate::operator::Ask;
+use crate::operator::{Ask, Wish};
 use crate::progress::time_to_recover;
 use crate::script::{Fault, Process};
 use crate::trace::At;
@@ -262,13 +262,21 @@ impl Nemesis {
         let outsiders = world.outsiders();
         let members = world.nodes.iter().map(|node| node.id).collect::<NodeSet>();
         let members = members.difference(outsiders);
+        let departing = world.newest_view().map(|view| view.departing).unwrap_or_default();
         let (outsider, member) = (any(outsiders), any(members));
         let at = rng.below(count) as usize;
         let ask = match rng.below(8) {
             // A change that is done already, or that must be refused.
-            0 => Ask { adds: rng.chance(1, 2), node: rng.below(count) as usize, at },
-            1..=4 if !outsiders.is_empty() => Ask { adds: true, node: outsider, at },
-            _ => Ask { adds: false, node: member, at },
+            0 => {
+                let (_, wish) = Wish::ALL[rng.below(Wish::ALL.len() as u64) as usize];
+                Ask { wish, node: rng.below(count) as usize, at }
+            }
+            1..=4 if !outsiders.is_empty() => Ask { wish: Wish::Add, node: outsider, at },
+            5 => match departing.into_iter().next() {
+                Some(node) => Ask { wish: Wish::Keep, node: world.index(node), at },
+                None => Ask { wish: Wish::RemoveNow, node: member, at },
+            },
+            _ => Ask { wish: Wish::Remove, node: member, at },
         };
         world.schedule(world.time, Event::Fault(Fault::Ask(ask)));
         if rng.chance(1, 4) {
@@ -285,7 +293,7 @@ impl Nemesis {
         if let Some(view) = world.newest_view().filter(|_| !world.operator.waits()) {
             let at = view.active().into_iter().next().map(|node| world.index(node));
             if let Some((node, at)) = outsiders.into_iter().next().zip(at) {
-                world.ask_operator(Ask { adds: true, node: world.index(node), at });
+                world.ask_operator(Ask { wish: Wish::Add, node: world.index(node), at });
             }
         }
         if self.faults.members {
@@ -424,7 +432,7 @@ impl Nemesis {
                 node_exists(ask.node)
                     && node_exists(ask.at)
                     && world.nodes[ask.at].up
-                    && (!ask.adds && ask.node == ask.at || world.may_ask(ask))
+                    && (ask.is_of_itself() || world.may_ask(ask))
             }
             Fault::Interrupt { .. } => false,
         }

@@ -18,17 +18,70 @@ use crate::world::{Event, MS, World};
 /// How long a node may take to answer: its own limit, and the time that it may stand still.
 const ANSWER_MAX: u64 = 12_000 * MS;
 
+/// What an operator wants of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Add,
+    /// It leaves once others have copied what it has.
+    Remove,
+    /// It leaves with its copies.
+    RemoveNow,
+    /// It stays, if it was to leave.
+    Keep,
+}
+
+impl Wish {
+    /// Each by its name in scripts.
+    pub(crate) const ALL: [(&'static str, Self); 4] = [
+        ("add", Self::Add),
+        ("remove", Self::Remove),
+        ("remove-now", Self::RemoveNow),
+        ("keep", Self::Keep),
+    ];
+}
+
 /// A change of the membership, and the node that is asked for it, by their indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ask {
-    pub(crate) adds: bool,
+    pub(crate) wish: Wish,
     pub(crate) node: usize,
     pub(crate) at: usize,
 }
 
+impl Ask {
+    /// Whether it must be refused, since a node does not remove itself.
+    pub(crate) fn is_of_itself(self) -> bool {
+        self.node == self.at && matches!(self.wish, Wish::Remove | Wish::RemoveNow)
+    }
+
+    /// Whether a view says that it has happened, or has begun.
+    fn is_done_in(self, view: &View, subject: NodeId) -> bool {
+        let (is_member, departs) =
+            (view.voters().contains(subject), view.departing.contains(subject));
+        match self.wish {
+            Wish::Add => is_member,
+            Wish::Remove => !is_member || departs,
+            Wish::RemoveNow => !is_member,
+            Wish::Keep => is_member && !departs,
+        }
+    }
+}
+
+/// What may become of the voters of the newest view.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ToCome {
+    /// With all nodes that may be added.
+    pub(crate) voters: NodeSet,
+    /// Those that may be removed at any moment, with their copies.
+    pub(crate) taken: NodeSet,
+    /// Those that may be removed once others have copied what they have.
+    pub(crate) departing: NodeSet,
+}
+
 impl fmt::Display for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = if self.adds { "add" } else { "remove" };
+        let verb =
+            Wish::ALL.iter().find(|(_, wish)| *wish == self.wish).map_or("", |known| known.0);
         write!(f, "member {verb} {} at {}", self.node + 1, self.at + 1)
     }
 }
@@ -70,17 +123,18 @@ impl Operator {
         self.requests.iter().any(|request| request.status == Status::Open)
     }
 
-    /// The nodes that may be added to a cluster that is in `epoch`, or removed from it.
-    pub(crate) fn may_change(&self, adds: bool, epoch: Epoch) -> impl Iterator<Item = usize> {
+    /// The nodes for which this wish may yet come true in a cluster that is in `epoch`.
+    pub(crate) fn may_come_true(&self, wish: Wish, epoch: Epoch) -> NodeSet {
         let may_happen = move |request: &&Request| {
-            request.ask.adds == adds
+            request.ask.wish == wish
                 && match request.status {
                     Status::Open => true,
                     Status::Unknown(until) => epoch < until,
                     Status::Over => false,
                 }
         };
-        self.requests.iter().filter(may_happen).map(|request| request.ask.node)
+        let nodes = self.requests.iter().filter(may_happen).map(|request| request.ask.node);
+        nodes.map(|index| NodeId(index as u16 + 1)).collect()
     }
 
     /// Notes the process of each member number of a view. A number in a timestamp belongs to one
@@ -122,15 +176,22 @@ impl World {
         self.newest_view().map_or(all, |view| all.difference(view.voters()))
     }
 
-    /// The voters of the newest view with all nodes that may be added, and the nodes that may be
-    /// removed.
-    pub(crate) fn voters_to_come(&self) -> (NodeSet, NodeSet) {
-        let Some(view) = self.newest_view() else { return (NodeSet::EMPTY, NodeSet::EMPTY) };
-        let nodes = |adds| {
-            let nodes = self.operator.may_change(adds, view.epoch);
-            nodes.map(|node| self.nodes[node].id).collect::<NodeSet>()
-        };
-        (view.voters().union(nodes(true)), nodes(false))
+    /// What may become of the voters.
+    pub(crate) fn voters_to_come(&self) -> ToCome {
+        let Some(view) = self.newest_view() else { return ToCome::default() };
+        let nodes = |wish| self.operator.may_come_true(wish, view.epoch);
+        // Without keys that move a removal takes no copies of which others would be made.
+        let spreads = self.spreads();
+        let asked = nodes(Wish::Remove).union(view.departing);
+        ToCome {
+            voters: view.voters().union(nodes(Wish::Add)),
+            taken: if spreads {
+                nodes(Wish::RemoveNow)
+            } else {
+                nodes(Wish::RemoveNow).union(asked)
+            },
+            departing: if spreads { asked } else { NodeSet::EMPTY },
+        }
     }
 
     /// Asks a node for a change of the membership.
@@ -140,23 +201,26 @@ impl World {
         self.changed();
         self.operator.requests.push(Request { ask, began: time, status: Status::Open });
         let number = self.operator.requests.len() as u64;
-        let words = [time, 40, number, ask.node as u64, ask.at as u64, u64::from(ask.adds)];
+        let words = [time, 40, number, ask.node as u64, ask.at as u64, ask.wish as u64];
         self.trace.event(&words, || format!("{} request {number}: {ask}", At(time)));
         self.schedule(time, Event::Asked { node: ask.at, life, number });
     }
 
     /// A request reaches its node.
     pub(crate) fn asked(&mut self, node: usize, number: u64) {
-        let Ask { adds, node: subject, .. } = self.operator.requests[number as usize - 1].ask;
+        let Ask { wish, node: subject, .. } = self.operator.requests[number as usize - 1].ask;
         let address = &self.nodes[node].config.nodes[subject];
-        let change = match adds {
-            true => Change::Add(MemberConfig {
+        let node_id = address.node;
+        let change = match wish {
+            Wish::Add => Change::Add(MemberConfig {
                 node: address.node,
                 peer_address: address.peer.clone(),
                 client_address: address.client.clone(),
                 admin_address: address.admin.clone(),
             }),
-            false => Change::Remove(address.node),
+            Wish::Remove => Change::Remove { node: node_id, at_once: false },
+            Wish::RemoveNow => Change::Remove { node: node_id, at_once: true },
+            Wish::Keep => Change::Keep(node_id),
         };
         self.turn(node, 0, |lane, now, out| {
             lane.change_members(now, Tag(number), change, out);
@@ -186,7 +250,7 @@ impl World {
         request.status = if may_happen { Status::Unknown(until) } else { Status::Over };
         if let Ok(epoch) = answer
             && let Some(view) = operator.views.get(&(cluster, epoch))
-            && view.member(self.nodes[ask.node].id).is_some() != ask.adds
+            && !ask.is_done_in(view, self.nodes[ask.node].id)
         {
             operator.complaints.push(format!("\"{ask}\" is said to be done in {view:?}"));
         }
@@ -217,6 +281,7 @@ impl World {
         }
         let view = Arc::clone(view);
         self.nodes[node].seen = at;
+        let spreads = self.spreads();
         let operator = &mut self.operator;
         if let Some(known) = operator.views.get(&at) {
             if *known != view {
@@ -225,7 +290,7 @@ impl World {
             return;
         }
         operator.note_numbers(&view);
-        let Some(before) = operator.before(&view) else {
+        let Some(before) = operator.before(&view).cloned() else {
             operator.views.insert(at, view);
             return;
         };
@@ -233,15 +298,26 @@ impl World {
         let moved = old.union(new).difference(old.intersection(new));
         // A change chosen in this epoch may have been proposed in the one before.
         let epoch = Epoch(view.epoch.0 - 1);
-        let is_asked_for = |moved: &NodeId| {
-            let adds = new.contains(*moved);
-            let mut nodes = operator.may_change(adds, epoch);
-            nodes.any(|index| usize::from(moved.0) == index + 1)
-        };
-        if let Some(moved) = moved.into_iter().find(|moved| !is_asked_for(moved)) {
+        let wanted = |wish| operator.may_come_true(wish, epoch);
+        let (asked, taken) = (wanted(Wish::Remove), wanted(Wish::RemoveNow));
+        let may_go = asked.union(taken).union(before.departing);
+        let (begin, end) = (
+            view.departing.difference(before.departing),
+            before.departing.difference(view.departing).intersection(new),
+        );
+        let is_wanted = new.difference(old).is_subset(wanted(Wish::Add))
+            && old.difference(new).is_subset(may_go)
+            && begin.is_subset(asked)
+            && end.is_subset(wanted(Wish::Keep));
+        if !is_wanted {
             operator.complaints.push(format!(
-                "{moved:?} was added or removed by {view:?}, which nobody wants or which was refused"
+                "{view:?} follows {before:?}, which nobody wants or which was refused"
             ));
+        }
+        // Members over which data is placed have copies that others rely on.
+        let copies = old.difference(new).intersection(before.active()).intersection(before.placed);
+        if spreads && !copies.is_subset(taken) {
+            operator.complaints.push(format!("{copies:?} was removed with its copies by {view:?}"));
         }
         operator.views.insert(at, view);
         if !moved.is_empty() {

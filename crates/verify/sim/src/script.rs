@@ -29,7 +29,7 @@ use quorate_types::{Duration, KeyspaceId};
 use crate::intent::Intent;
 use crate::keyspaces::ClientId;
 use crate::links::Links;
-use crate::operator::Ask;
+use crate::operator::{Ask, Wish};
 use crate::options::{Isolations, Options};
 use crate::session_plan::{SessionAction, SessionStep};
 use crate::sweep::FailureKind;
@@ -339,8 +339,9 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
     Ok(match (verb, words) {
         ("reconnect", []) => Fault::Reconnect,
-        ("member", [verb @ ("add" | "remove"), subject, "at", at]) => {
-            Fault::Ask(Ask { adds: *verb == "add", node: node(subject)?, at: node(at)? })
+        ("member", [verb, subject, "at", at]) => {
+            let (_, wish) = *Wish::ALL.iter().find(|(name, _)| name == verb).ok_or_else(wrong)?;
+            Fault::Ask(Ask { wish, node: node(subject)?, at: node(at)? })
         }
         ("cut", ["guest", ends]) => {
             let (guest, at) = ends.split_once("<->").ok_or_else(wrong)?;
@@ -530,12 +531,13 @@ mod tests {
                     0.5 pause 1 for 0.25\n0.6 cut 3->*\n0.7 stall 1/0 for 0.01\n0.8 cut 1->2\n\
                     0.805 delay 2<->*/1 by 0.04\n0.807 reset 1->2/0 after 3 for 0.1\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n0.93 member add 3 at 1\n\
-                    0.94 member remove 2 at 3\n1.0 clock 2 off -250\n\
+                    0.94 member remove 2 at 3\n\
+                    0.95 member remove-now 2 at 3\n0.96 member keep 1 at 2\n1.0 clock 2 off -250\n\
                     1.05 rate 2 off -1000000 for 0.25\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #3 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [6, 17, 3]);
+        assert_eq!(script.sizes(), [6, 19, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();

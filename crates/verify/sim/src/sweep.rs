@@ -581,6 +581,7 @@ impl<'a> Simulation<'a> {
             node.up && !node.is_stopped() && {
                 let view = node.lane(0).view();
                 view.active() == all
+                    && view.departing.is_empty()
                     && view.member(node.id).is_some_and(|member| {
                         member.role == Role::Active
                             && member.incarnation == node.lane(0).incarnation()
@@ -594,13 +595,14 @@ impl<'a> Simulation<'a> {
         for node in &self.world.nodes {
             let view = node.lane(0).view();
             text.push_str(&format!(
-                " [{:?} up={} stopped={} epoch={} live={:?} active={:?} {}]",
+                " [{:?} up={} stopped={} epoch={} live={:?} active={:?} departing={:?} {}]",
                 node.id,
                 node.up,
                 node.is_stopped(),
                 view.epoch,
                 view.live(),
                 view.active(),
+                view.departing,
                 node.phase(self.world.time)
             ));
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quorate_check::Seeds;
 use quorate_types::{Duration, Epoch, NodeId, Role};
 
-use super::world::{Loses, MS, World, nodes};
+use super::world::{Loses, MS, World, nodes, remove, remove_now};
 use crate::{MembershipError, Request};
 
 #[test]
@@ -222,7 +222,7 @@ fn silence_never_costs_a_group_its_last_active_member() {
     world.run(2_000);
     let view = world.machine(4).view().clone();
     assert_eq!(view.active(), nodes(&[3, 4, 5]), "{view:?}");
-    let tag = world.request(4, Request::Remove(NodeId(3)));
+    let tag = world.request(4, remove(NodeId(3)));
     world.run(100);
     assert_eq!(world.completed[&tag], Err(MembershipError::LastActive(NodeId(3))));
     world.run(6_000);
@@ -237,7 +237,7 @@ fn data_is_placed_anew_when_every_member_has_copied_in_the_same_epoch() {
     world.moving = [2].to_vec();
     let mut world = world.form(5);
     world.run(300);
-    world.request(1, Request::Remove(NodeId(5)));
+    world.request(1, remove_now(NodeId(5)));
     world.run(2_000);
     let view = world.machine(1).view().clone();
     assert_eq!((view.voters(), view.placed), (nodes(&[1, 2, 3, 4]), nodes(&[1, 2, 3, 4, 5])));
@@ -259,7 +259,7 @@ fn data_is_placed_anew_when_every_member_has_copied_in_the_same_epoch() {
 fn without_groups_that_move_data_is_placed_over_the_members_at_once() {
     let mut world = World::formed(13, 5);
     world.run(300);
-    world.request(1, Request::Remove(NodeId(5)));
+    world.request(1, remove_now(NodeId(5)));
     world.run(2_000);
     let view = world.machine(1).view().clone();
     assert_eq!((view.epoch, view.placed), (Epoch(2), nodes(&[1, 2, 3, 4])));
@@ -271,7 +271,7 @@ fn the_last_active_member_of_a_group_that_moves_may_not_be_removed() {
     world.moving = [1].to_vec();
     let mut world = world.form(4);
     world.run(300);
-    let tag = world.request(1, Request::Remove(NodeId(3)));
+    let tag = world.request(1, remove_now(NodeId(3)));
     world.run(100);
     assert_eq!(world.completed[&tag], Err(MembershipError::LastActive(NodeId(3))));
 }

@@ -7,7 +7,7 @@ use quorate_check::Seeds;
 use quorate_machine::Machine;
 use quorate_types::{Epoch, MemberNumber, NodeId, Role};
 
-use super::world::{MS, World, addresses, nodes};
+use super::world::{MS, World, addresses, nodes, remove};
 use crate::{Body, MembershipError, Phase, Request};
 
 #[test]
@@ -127,7 +127,7 @@ fn a_whole_restart_founds_a_new_cluster() {
 fn a_removed_node_that_founds_anew_hears_that_it_is_another_cluster() {
     let mut world = World::formed(6, 3);
     let cluster = world.machine(3).view().cluster;
-    let tag = world.request(1, Request::Remove(NodeId(3)));
+    let tag = world.request(1, remove(NodeId(3)));
     world.run(400);
     assert!(world.completed[&tag].is_ok());
     for node in 1..=2 {
@@ -153,7 +153,7 @@ fn a_removed_node_is_added_to_a_cluster_founded_without_it() {
         let tag = world.request(1, Request::Add(addresses(4)));
         world.run_until_serving(&[1, 2, 3, 4], 500);
         assert!(world.completed[&tag].is_ok());
-        world.request(1, Request::Remove(NodeId(4)));
+        world.request(1, remove(NodeId(4)));
         world.run(400);
     }
     let over = world.machine(4).newest_view().clone();
@@ -206,7 +206,7 @@ fn a_majority_that_lost_its_state_founds_nothing_and_says_why() {
 #[test]
 fn an_outsider_says_when_no_member_is_left_that_has_its_state() {
     let mut world = World::formed(7, 3);
-    world.request(1, Request::Remove(NodeId(3)));
+    world.request(1, remove(NodeId(3)));
     world.run(400);
     for node in [1, 2] {
         world.crash(node);
@@ -235,7 +235,7 @@ fn a_fourth_node_is_added_and_removed_again() {
     world.run(20);
     assert_eq!(world.completed[&tag], Ok(Epoch(2)));
     world.run_until_serving(&[1, 2, 3, 4], 500);
-    let tag = world.request(1, Request::Remove(NodeId(4)));
+    let tag = world.request(1, remove(NodeId(4)));
     world.run(400);
     assert!(world.completed[&tag].is_ok());
     assert_eq!(world.machine(3).view().voters().len(), 3);
@@ -249,7 +249,7 @@ fn impossible_changes_are_refused_with_a_reason() {
         let tag = world.request(1, request);
         world.completed[&tag].clone().unwrap_err()
     };
-    assert_eq!(refused(Request::Remove(NodeId(1))), MembershipError::RemovesItself);
+    assert_eq!(refused(remove(NodeId(1))), MembershipError::RemovesItself);
     let moved = crate::MemberConfig { node: NodeId(2), ..addresses(9) };
     assert_eq!(refused(Request::Add(moved)), MembershipError::AlreadyMember(NodeId(2)));
     let (zero, large) = (NodeId(0), NodeId(64));
@@ -259,7 +259,7 @@ fn impossible_changes_are_refused_with_a_reason() {
     assert_eq!(refused(late), MembershipError::WrongEpoch(Epoch(9)));
     let mut lone = World::new(9, 2);
     lone.start(1);
-    let tag = lone.request(1, Request::Remove(NodeId(2)));
+    let tag = lone.request(1, remove(NodeId(2)));
     assert_eq!(lone.completed[&tag], Err(MembershipError::NotAMember));
 }
 
@@ -268,9 +268,9 @@ fn removing_a_live_node_may_not_cost_the_majority() {
     let mut world = World::formed(10, 3);
     world.kill(3);
     world.run(300);
-    let tag = world.request(1, Request::Remove(NodeId(2)));
+    let tag = world.request(1, remove(NodeId(2)));
     assert_eq!(world.completed[&tag], Err(MembershipError::NoMajority(NodeId(2))));
-    let tag = world.request(1, Request::Remove(NodeId(3)));
+    let tag = world.request(1, remove(NodeId(3)));
     world.run(50);
     assert!(world.completed[&tag].is_ok());
     assert_eq!(world.machine(2).view().voters().len(), 2);
@@ -310,7 +310,7 @@ fn a_request_that_no_majority_answers_times_out() {
 #[test]
 fn a_change_that_is_proposed_is_not_refused_for_want_of_voters() {
     let mut world = World::formed(16, 3);
-    let tag = world.request(1, Request::Remove(NodeId(3)));
+    let tag = world.request(1, remove(NodeId(3)));
     world.run(10);
     assert!(world.machine(1).is_proposing());
     world.request(1, Request::PeerLost(NodeId(2)));
@@ -324,7 +324,7 @@ fn a_change_that_is_proposed_is_not_refused_for_want_of_voters() {
 #[test]
 fn a_change_that_came_about_is_not_refused_by_a_node_that_is_out() {
     let mut world = World::formed(17, 5);
-    let tag = world.request(1, Request::Remove(NodeId(5)));
+    let tag = world.request(1, remove(NodeId(5)));
     world.run(10);
     assert!(world.machine(1).is_proposing());
     world.cut = Some(nodes(&[1]));

@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use quorate_check::Seeds;
-use quorate_types::{NodeId, NodeSet};
+use quorate_types::{Epoch, NodeId, NodeSet};
 
-use super::world::{MS, World};
+use super::world::{MS, World, addresses};
 use crate::Request;
 
 struct Plan {
@@ -16,6 +16,8 @@ struct Plan {
     true_drift_ppm: i64,
     rounds: u64,
     nervous: bool,
+    /// Whether keys are at some of the nodes, and operators remove nodes, keep them and add them again.
+    moves: bool,
 }
 
 impl Plan {
@@ -23,6 +25,7 @@ impl Plan {
         let mut world = World::new(seed, self.nodes);
         world.drift_ppm = self.drift_ppm;
         world.nervous = self.nervous;
+        world.moving = if self.moves { [2].to_vec() } else { Vec::new() };
         for node in world.nodes.keys().copied().collect::<Vec<_>>() {
             let span = self.true_drift_ppm;
             let drawn = world.rng.below(3);
@@ -33,7 +36,8 @@ impl Plan {
 }
 
 /// One fault, from the seed.
-fn disturb(world: &mut World, nodes: u16) {
+fn disturb(world: &mut World, plan: &Plan, asked: &mut NodeSet) {
+    let nodes = plan.nodes;
     // A leaving node ends soon, whether the others agreed or not.
     for node in 1..=nodes {
         let machine = world.nodes[&NodeId(node)].machine.as_ref();
@@ -42,7 +46,7 @@ fn disturb(world: &mut World, nodes: u16) {
         }
     }
     let node = 1 + world.rng.below(u64::from(nodes)) as u16;
-    match world.rng.below(11) {
+    match world.rng.below(if plan.moves { 15 } else { 11 }) {
         0 | 1 => {
             let pause = 20 + world.rng.below(if world.nervous { 500 } else { 1_500 });
             world.pause(node, pause);
@@ -64,6 +68,22 @@ fn disturb(world: &mut World, nodes: u16) {
         9 if world.nodes[&NodeId(node)].machine.is_some() && world.keeps_majority(NodeId(node)) => {
             world.request(node, Request::Leave);
         }
+        kind @ 11.. => {
+            let subject = NodeId(1 + world.rng.below(u64::from(nodes)) as u16);
+            let at_once = world.rng.chance(1, 4);
+            // A proposal may be chosen long after.
+            if kind > 12 && at_once {
+                asked.insert(subject);
+            }
+            world.request(
+                node,
+                match kind {
+                    11 => Request::Add(addresses(subject.0)),
+                    12 => Request::Keep(subject),
+                    _ => Request::Remove { node: subject, at_once },
+                },
+            );
+        }
         _ => {}
     }
     for node in 1..=nodes {
@@ -72,6 +92,55 @@ fn disturb(world: &mut World, nodes: u16) {
             world.start(node);
         }
     }
+}
+
+/// Some nodes have copied what falls to them.
+fn copy_some(world: &mut World, plan: &Plan) {
+    for node in (1..=plan.nodes).filter(|_| plan.moves) {
+        let machine = world.nodes[&NodeId(node)].machine.as_ref();
+        let Some(epoch) = machine.map(|machine| machine.view().epoch) else { continue };
+        if world.rng.chance(1, 2) && !world.is_paused(NodeId(node)) {
+            world.request(node, Request::CaughtUp { epoch });
+        }
+    }
+}
+
+/// A member that holds copies leaves after data was placed without it, but for those whose removal at
+/// once was `asked` for.
+fn check_departures(world: &World, asked: NodeSet) {
+    for ((cluster, epoch), view) in &world.installed {
+        let next = world.installed.get(&(*cluster, Epoch(epoch.0 + 1)));
+        let Some(next) = next.filter(|_| !world.moving.is_empty()) else { continue };
+        let gone = view.voters().difference(next.voters());
+        let lost = gone.intersection(view.active()).intersection(view.placed);
+        assert!(lost.is_subset(asked), "{lost:?} is removed with its copies: {view:?}, {next:?}");
+    }
+}
+
+/// All that were removed are added again, and all data is copied. `false` if they can't be added, as
+/// one alone is left.
+fn add_all(world: &mut World, plan: &Plan) -> bool {
+    for _ in 0..20 {
+        for node in 1..=plan.nodes {
+            let views = (1..=plan.nodes).map(|other| world.machine(other).view());
+            let view = views.max_by_key(|view| view.epoch).expect("there are nodes").clone();
+            if view.voters().len() == 1 {
+                return false;
+            }
+            let Some(at) = view.active().into_iter().find(|at| world.is_serving(at.0)) else {
+                break;
+            };
+            if view.member(NodeId(node)).is_none() {
+                world.request(at.0, Request::Add(addresses(node)));
+            } else if world.rng.chance(1, 2) {
+                world.request(at.0, Request::Keep(NodeId(node)));
+            }
+            copy_some(world, plan);
+            world.run(300);
+            world.catch_up();
+        }
+    }
+    true
 }
 
 /// Runs the plan; true at the first violation.
@@ -86,7 +155,7 @@ fn violates(plan: &Plan, seed: u64) -> bool {
             return true;
         }
         world.catch_up();
-        disturb(&mut world, plan.nodes);
+        disturb(&mut world, plan, &mut NodeSet::EMPTY.clone());
     }
     false
 }
@@ -100,7 +169,9 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
         let drift = [1_000, 100_000][seed as usize / 4 % 2];
         let nervous = seed / 8 % 2 == 0;
         let true_drift_ppm = i64::from(drift);
-        let plan = Plan { nodes, drift_ppm: drift, true_drift_ppm, rounds: 60, nervous };
+        let moves = seed / 16 % 2 == 1;
+        let plan = Plan { nodes, drift_ppm: drift, true_drift_ppm, rounds: 60, nervous, moves };
+        let mut asked = NodeSet::EMPTY;
         let mut world = plan.world(seed);
         for node in 1..=nodes {
             world.start(node);
@@ -109,7 +180,8 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
             let span = 10 + world.rng.below(200);
             world.run(span);
             world.catch_up();
-            disturb(&mut world, nodes);
+            copy_some(&mut world, &plan);
+            disturb(&mut world, &plan, &mut asked);
         }
         (world.cut, world.loss_percent, world.delay_max) = (None, 0, MS);
         for node in 1..=nodes {
@@ -120,7 +192,12 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
         probes.extend(world.probes.keys().copied());
         // A view under way may name a killed node as the only active one.
         world.run(3_000);
+        check_departures(&world, asked);
         if !world.keeps_majority(NodeId(0)) {
+            lost += 1;
+            continue;
+        }
+        if moves && !add_all(&mut world, &plan) {
             lost += 1;
             continue;
         }
@@ -175,6 +252,13 @@ fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
 #[test]
 fn drift_beyond_the_bound_is_noticed() {
     let true_drift_ppm = 200_000;
-    let plan = Plan { nodes: 3, drift_ppm: 1_000, true_drift_ppm, rounds: 60, nervous: true };
+    let plan = Plan {
+        nodes: 3,
+        drift_ppm: 1_000,
+        true_drift_ppm,
+        rounds: 60,
+        nervous: true,
+        moves: false,
+    };
     assert!((0..100).any(|seed| violates(&plan, seed)));
 }

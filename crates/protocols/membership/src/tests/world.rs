@@ -102,6 +102,16 @@ pub(super) fn nodes(ids: &[u16]) -> NodeSet {
     ids.iter().map(|id| NodeId(*id)).collect()
 }
 
+/// The removal of a node, once others have copied what it has.
+pub(super) fn remove(node: NodeId) -> Request {
+    Request::Remove { node, at_once: false }
+}
+
+/// The removal of a node with its copies.
+pub(super) fn remove_now(node: NodeId) -> Request {
+    Request::Remove { node, at_once: true }
+}
+
 pub(super) fn addresses(node: u16) -> MemberConfig {
     MemberConfig {
         node: NodeId(node),

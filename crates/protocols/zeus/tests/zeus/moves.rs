@@ -73,6 +73,43 @@ fn what_a_member_held_that_was_removed_is_copied_before_anybody_relies_on_the_co
     assert_eq!(cluster.writers("d"), [1]);
 }
 
+#[test]
+fn a_member_that_is_about_to_leave_has_its_copies_until_others_have_them() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=d:1");
+    cluster.depart(3, true);
+    assert_eq!((cluster.group("d"), readers(&cluster, "d")), (vec![1, 2, 3], vec![2]));
+    assert!(!cluster.machine(1).is_caught_up());
+    // The other copy is lost before this one is copied.
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    assert!([1, 3, 4].into_iter().all(|node| cluster.machine(node).is_caught_up()));
+    assert_eq!(cluster.run(4, "append=d:2"), [Some("1".to_owned())]);
+    cluster.place();
+    cluster.deliver_all();
+    assert_eq!(cluster.group("d"), [1]);
+    cluster.crash(3);
+    cluster.remove(3);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "append=d:3"), [Some("12".to_owned())]);
+    assert_eq!(cluster.writers("d"), [1]);
+}
+
+#[test]
+fn a_member_that_was_to_leave_and_stays_goes_on_as_before() {
+    let mut cluster = four(2, 0);
+    cluster.run(2, "write=d:1");
+    cluster.depart(3, true);
+    cluster.deliver_all();
+    cluster.run(2, "append=d:2");
+    cluster.depart(3, false);
+    cluster.deliver_all();
+    assert_eq!((cluster.group("d"), readers(&cluster, "d")), (vec![2, 3], vec![2, 3]));
+    assert_eq!(cluster.run(3, "read=d"), [Some("12".to_owned())]);
+    cluster.run_for(MLT * 10);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
 /// Node 1 has agreed to give `d` away, and so reads it no more, when it gets into its group.
 #[test]
 fn a_former_owner_reads_again_as_a_member_of_the_group() {

@@ -362,7 +362,13 @@ impl Run {
             return self.disorder.announce(&view);
         }
         let node = self.node();
+        let departs = self.cluster.view.departing.contains(NodeId(node));
         match self.role(node) {
+            Some(Role::Active) if self.rng.chance(1, 3) => self.depart(node, !departs),
+            Some(_) if departs && !self.cluster.view.placed.contains(NodeId(node)) => {
+                self.cluster.crash(node);
+                self.disorder.remove(&mut self.cluster, node);
+            }
             // It may be a while before it starts.
             None if self.rng.chance(1, 3) => self.decide(node, Role::Down),
             None => self.come_back(node),
@@ -371,6 +377,16 @@ impl Run {
                 self.disorder.remove(&mut self.cluster, node);
             }
             Some(_) => {}
+        }
+    }
+
+    /// A member is about to leave, or stays after all.
+    fn depart(&mut self, node: u16, departs: bool) {
+        let view = &self.cluster.view;
+        let stay = view.to_place().without(NodeId(node)).intersection(view.active());
+        if !departs || stay.len() > 1 {
+            let view = self.cluster.decide_departing(node, departs);
+            self.disorder.announce(&view);
         }
     }
 
@@ -412,6 +428,11 @@ impl Run {
     }
 
     fn heal(&mut self) {
+        for node in self.cluster.view.departing {
+            if self.rng.chance(1, 2) {
+                self.depart(node.0, false);
+            }
+        }
         for node in self.nodes() {
             match self.role(node) {
                 Some(Role::Active | Role::Shadow) if !self.cluster.hosts[&node].up => {

@@ -92,6 +92,19 @@ fn calls_expired(name: &'static str) -> Scope<Owners> {
     Scope { rests: true, ..asked(name, 3, 3, &calls) }
 }
 
+/// A member is about to leave while its keys are used: another learns them, data is placed without it, and
+/// it is removed.
+fn departs(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] = [(1, &[Write("y", "a")]), (2, &[Append("y", "b")])];
+    let mut scope = cluster(name, 3, 2, &txns);
+    let node = NodeId(2);
+    scope.first_calls = 1;
+    scope.prelude = vec![Prior::View(Change::Depart(node))];
+    scope.changes = vec![Change::Place, Change::Remove(node)];
+    scope.rests = true;
+    scope
+}
+
 /// Of five nodes each has one part: the directory, an owner outside it, and who wants the key with its
 /// data.
 fn five(name: &'static str) -> Scope<Owners> {
@@ -227,6 +240,13 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(504_571),
             reaches: &["zeus: a node comes back to a shard that it has left"],
             run: |name, limits| explore(&returns(name), limits),
+        },
+        Entry {
+            name: "zeus-own-depart",
+            size: Size::Gate,
+            states: Some(119_311),
+            reaches: &[],
+            run: |name, limits| explore(&in_order(departs(name)), limits),
         },
         Entry {
             name: "zeus-own-resume",
