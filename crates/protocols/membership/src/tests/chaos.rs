@@ -120,7 +120,7 @@ fn check_departures(world: &World, asked: NodeSet) {
 /// All that were removed are added again, and all data is copied. `false` if they can't be added, as
 /// one alone is left.
 fn add_all(world: &mut World, plan: &Plan) -> bool {
-    for _ in 0..20 {
+    for _ in 0..6 {
         for node in 1..=plan.nodes {
             let views = (1..=plan.nodes).map(|other| world.machine(other).view());
             let view = views.max_by_key(|view| view.epoch).expect("there are nodes").clone();
@@ -136,7 +136,7 @@ fn add_all(world: &mut World, plan: &Plan) -> bool {
                 world.request(at.0, Request::Keep(NodeId(node)));
             }
             copy_some(world, plan);
-            world.run(300);
+            world.run(200);
             world.catch_up();
         }
     }
