@@ -52,6 +52,12 @@ const fn call_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> 
     Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
 }
 
+/// A guard of reads of keys without a copy.
+const fn remote_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    const CHECKS: &[Check] = &[Tests("zeus", "remote::")];
+    Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -400,9 +406,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "zeus_reads_move_keys",
+        name: "zeus_reads_stay",
         home: "zeus",
-        guard: "a read of what has no copy here runs where one is",
+        guard: "a read runs where all copies are, if there is such a node",
         checks: &[Tests("node", "a_read_moves_no_key")],
         in_gate: false,
     },
@@ -489,6 +495,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
     call_mutant(
         "zeus_calls_kept_by_a_leaver",
         "a node that leaves a shard forgets its calls",
+        false,
+    ),
+    remote_mutant(
+        "zeus_remote_read_looks_once",
+        "who reads keys of several nodes looks twice at each",
+        true,
+    ),
+    remote_mutant(
+        "zeus_look_at_uncommitted",
+        "nobody is told of what is not committed, although it is looked at again",
+        true,
+    ),
+    remote_mutant(
+        "zeus_look_without_lease",
+        "a member tells of its copies behind its lease",
+        false,
+    ),
+    remote_mutant(
+        "zeus_check_without_lease",
+        "a member confirms what it has told of behind its lease",
+        false,
+    ),
+    remote_mutant(
+        "zeus_answer_to_any_question",
+        "an answer counts for its question, and for no later one",
+        false,
+    ),
+    remote_mutant(
+        "zeus_remote_read_outlives_epoch",
+        "a new view begins reads anew that have asked other nodes",
+        false,
+    ),
+    remote_mutant(
+        "zeus_remote_read_never_gives_up",
+        "who asks in vain for what is always being written becomes its owner",
         false,
     ),
 ];

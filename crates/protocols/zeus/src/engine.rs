@@ -199,6 +199,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("waited", counters.waited),
             ("moves", counters.moves),
             ("bounced", counters.bounced),
+            ("remote_reads", counters.remote_reads),
+            ("remote_repeats", counters.remote_repeats),
+            ("remote_moves", counters.remote_moves),
         ]
     }
 
@@ -206,6 +209,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         vec![
             ("waiting", self.transactions.len() as u64),
             ("pipeline", self.pipeline.len() as u64),
+            ("looks", self.remote.len() as u64),
             ("requests", self.acquisitions.len() as u64),
             ("rounds", self.rounds.len() as u64),
             ("sessions", self.calls.sessions()),

@@ -31,13 +31,15 @@
 //! | LACKS, WHOLE | follower ↔ coordinator or group | I lack what it changes; all of the value |
 //! | RECOVERED | node → nodes | what I had under way of earlier epochs is finished |
 //! | FIND, FOUND | owner ↔ directory node | is there a record of this call? |
+//! | LOOK, SEEN | reader ↔ group | what do these keys hold? |
+//! | CHECK, CHECKED | reader ↔ group | is that still so? |
 //! | FLOOR | node ↔ leader | forget what was deleted, up to here |
 //! | COPY_READ, COPY_KEY, COPY, CALLS_READ, CALLS | joining ↔ active replica | what was there before it joined |
 //!
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
 //! touch: two hops more if this node is in the key's group, three otherwise. A read at a replica:
-//! nothing.
+//! nothing. A read of keys of which no node has all copies: two round trips.
 //!
 //! # Where this differs from the paper, and why
 //! - **The directory is the group**, by key, instead of three nodes for everything, and has the data.
@@ -82,6 +84,7 @@ mod join;
 mod keys;
 mod lanes;
 mod layout;
+mod looks;
 mod message;
 mod meta;
 mod ownership;
@@ -89,6 +92,7 @@ mod placement;
 mod readers;
 mod recovery;
 mod refusals;
+mod remote;
 mod state;
 mod sweep;
 mod touches;
@@ -110,6 +114,7 @@ pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
 pub use lanes::{Letter, Mail, Stage};
 pub use layout::Shards;
+pub use looks::{Copies, Keys, LookMessage, Question, Seen, Versions};
 pub use message::{
     Entries, Entry, FloorStep, Item, Items, Message, Requester, Settled, Slots, Update,
 };
@@ -147,11 +152,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a lane wants its key back",
         "zeus: a key without a value is released",
         "zeus: a node comes back to a shard that it has left",
+        "zeus: a member is asked for what is not committed",
+        "zeus: a reader asks again",
+        "zeus: a reader asks for keys",
         "zeus: a reader becomes an owner",
         "zeus: a reader finds an expired value",
         "zeus: a reader has waited for too long",
         "zeus: a reader is overtaken by a commit",
         "zeus: a reader waits for a commit",
+        "zeus: a reader's copies are confirmed",
         "zeus: a record is forgotten",
         "zeus: a replica has joined",
         "zeus: a request becomes older",
@@ -181,6 +190,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: the floor rises",
         "zeus: the owner defers its answer",
         "zeus: the owner reads what is not committed",
+        "zeus: what a reader has seen has changed",
         "zeus: what is left of a shard is dropped",
     ];
 }
@@ -287,6 +297,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.on_copy(now, request, next, entries, effects);
             }
             Message::Call(message) => self.on_call_message(now, from, message, effects),
+            Message::Look(message) => self.on_look_message(now, from, message, effects),
         }
     }
 
@@ -306,6 +317,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_recovery(now, effects);
         self.repeat_copy(now, effects);
         self.repeat_questions(now, effects);
+        self.repeat_looks(now, effects);
         self.sweep(now, effects);
         self.repeat_floor(now, effects);
         let requests = self.acquisitions.values().map(Acquisition::again_at);
@@ -318,6 +330,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.next_recovery(),
             self.next_copy(),
             self.calls.next_deadline(),
+            self.remote.next_deadline(),
             self.next_sweep(),
             self.floor.next_deadline(),
         ];

@@ -22,6 +22,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::called::{Answered, CallMessage};
 use crate::layout::Shards;
+use crate::looks::LookMessage;
 
 /// Who wants a key, and since when.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -186,6 +187,8 @@ pub enum Message<'a> {
     },
     /// About calls of sessions.
     Call(CallMessage<'a>),
+    /// About keys that a node reads without a copy.
+    Look(LookMessage<'a>),
 }
 
 /// A step of raising the floor.
@@ -276,7 +279,7 @@ const DELTA: u8 = 4;
 /// Bytes of an item besides key and value, at most.
 pub(crate) const ITEM_BYTES: usize = 52;
 
-fn write_content(writer: &mut Writer<'_>, content: Option<Content<'_>>) {
+pub(crate) fn write_content(writer: &mut Writer<'_>, content: Option<Content<'_>>) {
     write_change(writer, content, None);
 }
 
@@ -294,7 +297,7 @@ fn write_change(writer: &mut Writer<'_>, content: Option<Content<'_>>, base: Opt
     }
 }
 
-fn read_content<'a>(reader: &mut Reader<'a>) -> Result<Option<Content<'a>>, Malformed> {
+pub(crate) fn read_content<'a>(reader: &mut Reader<'a>) -> Result<Option<Content<'a>>, Malformed> {
     let flags = reader.u8()?;
     read_value(reader, flags)
 }
@@ -318,7 +321,7 @@ fn read_value<'a>(reader: &mut Reader<'a>, flags: u8) -> Result<Option<Content<'
     Ok(Some(Content { bytes, kind, expire_at }))
 }
 
-fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+pub(crate) fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let key = reader.bytes()?;
     if key.len() > limits::KEY_BYTES_MAX {
         return Err(Malformed("a key beyond its limit"));
@@ -326,7 +329,7 @@ fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     Ok(key)
 }
 
-fn read_member(reader: &mut Reader<'_>) -> Result<MemberNumber, Malformed> {
+pub(crate) fn read_member(reader: &mut Reader<'_>) -> Result<MemberNumber, Malformed> {
     let number = reader.u32()?;
     if number > limits::MEMBER_NUMBER_MAX {
         return Err(Malformed("a member number beyond its limit"));
@@ -343,20 +346,20 @@ pub(crate) fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
 }
 
 /// An empty list, with room for so many bytes of elements.
-fn begin_list(room: usize) -> Vec<u8> {
+pub(crate) fn begin_list(room: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + room);
     Writer(&mut bytes).u32(0);
     bytes
 }
 
 /// A list is about to have one element more.
-fn count_one(bytes: &mut [u8]) {
+pub(crate) fn count_one(bytes: &mut [u8]) {
     let (count, _) = bytes.split_first_chunk_mut().expect("a list begins with its count");
     *count = (u32::from_le_bytes(*count) + 1).to_le_bytes();
 }
 
 /// Reads a counted list to find its end, and gives its bytes.
-fn read_list<'a, T>(
+pub(crate) fn read_list<'a, T>(
     reader: &mut Reader<'a>,
     most: usize,
     mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
@@ -373,7 +376,7 @@ fn read_list<'a, T>(
 }
 
 /// The elements of a list that was checked.
-fn elements<'a, T>(
+pub(crate) fn elements<'a, T>(
     bytes: &'a [u8],
     mut item: impl FnMut(&mut Reader<'a>) -> Result<T, Malformed>,
 ) -> impl ExactSizeIterator<Item = T> {
@@ -710,6 +713,7 @@ impl<'a> Message<'a> {
                 writer.rest(entries.0);
             }
             Self::Call(message) => message.encode(writer),
+            Self::Look(message) => message.encode(writer),
         }
     }
 
@@ -792,9 +796,12 @@ impl<'a> Message<'a> {
                 floors: [reader.u64()?, reader.u64()?],
                 entries: Entries::read(&mut reader)?,
             },
-            _ => CallMessage::read(kind, &mut reader)?
-                .map(Self::Call)
-                .ok_or(Malformed("unknown kind of message"))?,
+            _ => match CallMessage::read(kind, &mut reader)? {
+                Some(message) => Self::Call(message),
+                None => LookMessage::read(kind, &mut reader)?
+                    .map(Self::Look)
+                    .ok_or(Malformed("unknown kind of message"))?,
+            },
         };
         reader.end()?;
         Ok(message)

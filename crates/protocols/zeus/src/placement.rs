@@ -17,12 +17,11 @@
 //! that is sent to it, and those who take it away from there see that move, too.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use quorate_engine::{Pins, Place};
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{Duration, Instant, LaneId, NodeSet, Now, unit_of};
+use quorate_types::{Duration, Instant, LaneId, Now, unit_of};
 
 use crate::lanes::Letter;
 use crate::meta::Meta;
@@ -146,32 +145,23 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
-    /// keys, it runs at one that has copies of most of them, and brings the others there.
+    /// keys, it runs here, and others are asked for what they have.
     fn place_reader<P: Command>(&mut self, command: &P) -> Place {
         if self.layout.reads_all() {
             return Place::Here;
         }
         let rights = self.rights();
-        let (mut keys, mut copies_here) = (0, 0);
-        let mut groups = Vec::new();
+        let mut is_here = true;
+        let mut have_all = self.layout.active;
         command.visit_keys(&mut |key| {
-            let is_here = self.layout.reads(key) || rights.has_copy(&self.meta(key), key);
-            keys += 1;
-            copies_here += usize::from(is_here);
-            groups.push(self.layout.readers(key));
+            is_here &= self.layout.reads(key) || rights.has_copy(&self.meta(key), key);
+            have_all = have_all.intersection(self.layout.readers(key));
         });
-        if copies_here == keys {
+        if is_here || have_all.is_empty() || mutant!("zeus_reads_stay") {
             return Place::Here;
         }
-        let others = self.layout.active.without(self.layout.node);
-        let copies = |node| groups.iter().filter(|group| group.contains(node)).count();
-        let most = others.into_iter().map(copies).max().unwrap_or(0);
-        if most <= copies_here || mutant!("zeus_reads_move_keys") {
-            return Place::Here;
-        }
-        let best: NodeSet = others.into_iter().filter(|node| copies(*node) == most).collect();
-        let chosen = self.rng.below(best.len() as u64) as usize;
-        best.nth(chosen).map_or(Place::Here, Place::At)
+        let chosen = self.rng.below(have_all.len() as u64) as usize;
+        have_all.nth(chosen).map_or(Place::Here, Place::At)
     }
 
     /// A key has moved from one live node to another.

@@ -3,14 +3,25 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Completion, Effects, Gate, LaneShared, OneKey, Outcome, Record as _, Table, Verdict,
-    mutant,
+    Command, Completion, Effects, Gate, LaneShared, OneKey, Outcome, Record as _, Refusal, Table,
+    Verdict, mutant,
 };
-use quorate_types::{Now, Tag};
+use quorate_types::{Now, Tag, Timestamp};
 
 use crate::meta::Meta;
-use crate::state::{Key, Zeus};
+use crate::remote::{Fetched, NOTHING};
+use crate::state::{Key, Rights, Zeus};
+use crate::transactions::Need;
 use crate::workspace::{Run, Work, absent_version};
+
+/// What a transaction that only reads does next.
+pub(crate) enum Ready {
+    /// It runs: all its keys may be read.
+    Runs,
+    Waits,
+    /// It becomes the owner of its keys.
+    Owns,
+}
 
 /// How a transaction that only reads has run.
 pub(crate) enum Read<R> {
@@ -22,6 +33,19 @@ pub(crate) enum Read<R> {
     TooLarge,
     /// Something of it was changed meanwhile.
     Changed,
+}
+
+/// Whether a key still has this version here and may be read.
+pub(crate) fn is_still<T: Table<Meta = Meta> + LaneShared>(
+    table: &mut T,
+    lanes: u16,
+    rights: &Rights,
+    key: &[u8],
+    seen: Timestamp,
+) -> bool {
+    let known = table.lock_existing(key).map(|record| record.meta());
+    let version = known.map_or_else(|| absent_version(table, lanes, key), |meta| meta.version);
+    version == seen && rights.may_read(&known.unwrap_or_default(), key)
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
@@ -40,7 +64,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if command.updates() || !self.may_begin_at_once(origin) {
             return false;
         }
-        match self.read(now, command) {
+        match self.read(now, command, &NOTHING, &mut Work::default()) {
             Read::Done(reply) => {
                 let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
                 effects.complete_on(tag, done);
@@ -54,26 +78,121 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Runs a transaction that only reads, on copies that may all be read at one moment.
-    pub(crate) fn read<P>(&mut self, now: Now, command: &P) -> Read<X::Reply>
+    /// Whether a transaction that only reads may use its keys here; asks for those that are missing.
+    pub(crate) fn check_reader(
+        &mut self,
+        now: Now,
+        id: u64,
+        keys: &[Key],
+        effects: &mut impl Effects<Self>,
+    ) -> Ready {
+        let rights = self.rights();
+        let metas: Vec<Meta> = keys.iter().map(|key| self.meta(key)).collect();
+        let known = || keys.iter().zip(&metas);
+        let far: Vec<&Key> =
+            known().filter(|(key, meta)| !rights.has_copy(meta, key)).map(|(key, _)| key).collect();
+        if !far.is_empty() {
+            // A lane asks for a key that may be read here, or may not any more.
+            let asks = !self.transactions.is_ask(id);
+            match if asks { self.fetch(now, id, &far, effects) } else { Ready::Owns } {
+                Ready::Runs => {}
+                other => return other,
+            }
+        }
+        let mut unreadable =
+            known().filter(|(key, meta)| rights.has_copy(meta, key) && !rights.may_read(meta, key));
+        let Some((key, _)) = unreadable.next() else { return Ready::Runs };
+        // The owner need not wait until nothing is under way with a key: its answer waits for what it has
+        // read.
+        let stamp = self.transactions.stamp_of(id);
+        if keys.iter().all(|key| self.may_own(key, stamp)) {
+            effects.probe("zeus: the owner reads what is not committed");
+            return Ready::Owns;
+        }
+        if !self.is_own(key) {
+            self.ask(key, Need::Copy, stamp, effects);
+        }
+        effects.probe("zeus: a reader waits for a commit");
+        Ready::Waits
+    }
+
+    /// Runs a transaction that only reads. Whether it has ended, or waits for what it was told to hold.
+    pub(crate) fn run_reader(
+        &mut self,
+        now: Now,
+        id: u64,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let op = self.transactions.take_reader(id);
+        let fetched = self.remote.take(id);
+        let mut work = Work::default();
+        let read = self.read(now, op.command(), &fetched, &mut work);
+        self.remote.put_back(id, fetched);
+        self.transactions.put_back(id, op);
+        match read {
+            Read::Done(reply) => {
+                if let Some(reply) = self.confirm(now, id, reply, &work, effects) {
+                    let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                    let client = self.transactions.client_of(id);
+                    self.answer(client, done, effects);
+                    self.forget(id);
+                }
+                true
+            }
+            Read::Missing(missing) => {
+                self.need_too(id, missing, effects);
+                false
+            }
+            Read::Expired => {
+                effects.probe("zeus: a reader finds an expired value");
+                self.need_ownership(id);
+                false
+            }
+            Read::TooLarge => {
+                self.refuse(id, Refusal::TooLarge, effects);
+                true
+            }
+            Read::Changed => {
+                effects.probe("zeus: a reader is overtaken by a commit");
+                false
+            }
+        }
+    }
+
+    /// Runs a transaction that only reads, on copies that may all be read at one moment, and on what was
+    /// fetched.
+    fn read<P>(
+        &mut self,
+        now: Now,
+        command: &P,
+        fetched: &Fetched,
+        work: &mut Work,
+    ) -> Read<X::Reply>
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
         let rights = self.rights();
-        let mut work = Work::default();
         let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
         let (table, wall) = (&mut self.table, now.wall());
         let lanes = self.config.lanes;
         let deletes_expired = false;
         let layout = &*self.layout;
-        let mut run =
-            Run { table, work: &mut work, now: wall, may_use, layout, lanes, deletes_expired };
+        let mut run = Run {
+            table,
+            work: &mut *work,
+            fetched,
+            now: wall,
+            may_use,
+            layout,
+            lanes,
+            deletes_expired,
+        };
         let verdict = command.run(wall, &mut run);
         if work.is_full() {
             return Read::TooLarge;
         }
         if !work.missing.is_empty() {
-            return Read::Missing(work.missing);
+            return Read::Missing(core::mem::take(&mut work.missing));
         }
         if !work.expired.is_empty() {
             return Read::Expired;
@@ -82,10 +201,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // and the second at the first was there at one moment in between.
         let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
         let has_changed = |(key, one): &(Key, OneKey<'_>)| {
-            let known = self.table.lock_existing(key).map(|record| record.meta());
-            let absent = || absent_version(&self.table, lanes, key);
-            let version = known.map_or_else(absent, |meta| meta.version);
-            version != one.timestamp() || !rights.may_read(&known.unwrap_or_default(), key)
+            let is_here = !fetched.contains_key(key);
+            is_here && !is_still(&mut self.table, lanes, &rights, key, one.timestamp())
         };
         if is_shared && work.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
             return Read::Changed;

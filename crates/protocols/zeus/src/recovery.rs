@@ -67,6 +67,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.renew_rounds(now, effects);
         self.renew_requests(now, effects);
         self.renew_questions(now, effects);
+        self.renew_looks();
         self.changed.extend(self.transactions.waited_for());
     }
 

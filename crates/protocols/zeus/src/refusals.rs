@@ -8,6 +8,7 @@ use quorate_machine::{Command, LaneShared, Table, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, Now};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::looks::LookMessage;
 use crate::message::{Message, Requester, Settled, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
@@ -65,6 +66,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Message::Lacks { .. } | Message::Whole { .. } | Message::CopyRead { .. } => None,
             // What they say is judged where the call is looked at.
             Message::Call(_) => None,
+            Message::Look(LookMessage::Seen { copies, .. }) => {
+                let versions = copies.iter().flatten().map(|seen| seen.version.version);
+                absurd(versions.max().unwrap_or_default())
+            }
+            Message::Look(_) => None,
             Message::Copy { clock, floors: [known, at], entries, .. } => {
                 let mut refused = absurd(clock.max(known).max(at));
                 for entry in entries.iter() {

@@ -24,6 +24,7 @@ use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Acquisition;
 use crate::placement::Bounces;
 use crate::recovery::Recovery;
+use crate::remote::Remote;
 use crate::sweep::Sweep;
 use crate::transactions::Transactions;
 use crate::turn::Turn;
@@ -117,6 +118,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
     pub(crate) calls: Calls,
+    pub(crate) remote: Remote<X::Reply>,
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
     pub(crate) turn: Turn,
@@ -146,6 +148,12 @@ pub(crate) struct Counters {
     /// Units that have begun to bounce.
     pub(crate) bounced: u64,
     pub(crate) copied: u64,
+    /// Reads of keys without copies here that have ended without a move.
+    pub(crate) remote_reads: u64,
+    /// Times that one had to begin again.
+    pub(crate) remote_repeats: u64,
+    /// Of those reads, such as had their keys brought here in the end.
+    pub(crate) remote_moves: u64,
 }
 
 impl core::hash::Hash for Counters {
@@ -174,6 +182,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             floor: Floor::default(),
             transactions: Transactions::default(),
             calls: Calls::default(),
+            remote: Remote::default(),
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
             turn: Turn::default(),

@@ -14,7 +14,7 @@
 //! A transaction that only reads runs on any node that has copies of all its keys, without a message,
 //! in a step in which all of them are Valid. (The paper's fused check, which looks at each key's state
 //! and version once at the end, would let two readers see two writes in different orders.) Where a
-//! copy is missing it becomes an owner as one that writes does.
+//! copy is missing other nodes are asked for it (`remote.rs`).
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,7 +33,8 @@ use crate::deltas::Wholes;
 use crate::lanes::Client;
 use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
-use crate::readers::Read;
+use crate::readers::Ready;
+use crate::remote::NOTHING;
 use crate::state::{Key, Zeus};
 use crate::workspace::{Run, Work};
 
@@ -57,7 +58,7 @@ enum Task<X> {
 
 /// What waits for keys.
 #[derive(Clone, Hash, Debug)]
-struct Op<X> {
+pub(crate) struct Op<X> {
     task: Task<X>,
     keys: BTreeSet<Key>,
     need: Need,
@@ -101,6 +102,16 @@ enum Ran {
     Refused(Refusal),
 }
 
+impl<X> Op<X> {
+    /// The transaction.
+    pub(crate) fn command(&self) -> &X {
+        match &self.task {
+            Task::Run { command, .. } => command,
+            Task::Lend(_) => unreachable!("a lane asks for a key and does not run"),
+        }
+    }
+}
+
 impl<X> Default for Transactions<X> {
     fn default() -> Self {
         Self {
@@ -128,6 +139,33 @@ impl<X: Command<Owned = X>> Transactions<X> {
             Task::Run { client, call, .. } => Some((*client, call.as_ref()?)),
             Task::Lend(_) => None,
         }
+    }
+
+    /// The age of one that waits.
+    pub(crate) fn stamp_of(&self, id: u64) -> Timestamp {
+        self.ops[&id].stamp
+    }
+
+    /// Whether it is another lane that asks.
+    pub(crate) fn is_ask(&self, id: u64) -> bool {
+        matches!(self.ops[&id].task, Task::Lend(_))
+    }
+
+    /// Whom to answer.
+    pub(crate) fn client_of(&self, id: u64) -> Client {
+        match self.ops[&id].task {
+            Task::Run { client, .. } => client,
+            Task::Lend(_) => unreachable!("a lane asks for a key and does not run"),
+        }
+    }
+
+    /// Takes one out, to run it; [`Transactions::put_back`] follows.
+    pub(crate) fn take_reader(&mut self, id: u64) -> Op<X> {
+        self.ops.remove(&id).expect("it waits")
+    }
+
+    pub(crate) fn put_back(&mut self, id: u64, op: Op<X>) {
+        self.ops.insert(id, op);
     }
 
     /// The ages of those that wait to own a key.
@@ -358,7 +396,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Runs a transaction if it may use all its keys; asks for those that are missing otherwise.
-    fn try_to_run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) {
+    pub(crate) fn try_to_run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) {
         loop {
             let Some(op) = self.transactions.ops.get(&id) else { return };
             let (need, stamp) = (op.need, op.stamp);
@@ -368,30 +406,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             };
             let keys: Vec<Key> = op.keys.iter().cloned().collect();
             match need {
-                Need::Copy => {
-                    let rights = self.rights();
-                    let metas: Vec<Meta> = keys.iter().map(|key| self.meta(key)).collect();
-                    let known = || keys.iter().zip(&metas);
-                    if known().any(|(key, meta)| !rights.has_copy(meta, key)) {
-                        effects.probe("zeus: a reader becomes an owner");
+                Need::Copy => match self.check_reader(now, id, &keys, effects) {
+                    Ready::Runs => {}
+                    Ready::Waits => return,
+                    Ready::Owns => {
                         self.need_ownership(id);
                         continue;
                     }
-                    let mut unreadable = known().filter(|(key, meta)| !rights.may_read(meta, key));
-                    if let Some((key, _)) = unreadable.next() {
-                        // The owner need not wait until nothing is under way with a key: its answer
-                        // waits for what it has read.
-                        if keys.iter().all(|key| self.may_own(key, stamp)) {
-                            effects.probe("zeus: the owner reads what is not committed");
-                            self.need_ownership(id);
-                            continue;
-                        }
-                        if !self.is_own(key) {
-                            self.ask(key, Need::Copy, stamp, effects);
-                        }
-                        return effects.probe("zeus: a reader waits for a commit");
-                    }
-                }
+                },
                 Need::Owner => {
                     let missing: Vec<&Key> =
                         keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
@@ -418,7 +440,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    fn may_own(&mut self, key: &[u8], stamp: Timestamp) -> bool {
+    pub(crate) fn may_own(&mut self, key: &[u8], stamp: Timestamp) -> bool {
         if !self.is_own(key) {
             return self.may_use_borrowed(key, stamp);
         }
@@ -432,7 +454,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 && (self.may_use_before(key, stamp) || mutant!("zeus_gate_open")))
     }
 
-    fn need_ownership(&mut self, id: u64) {
+    pub(crate) fn need_ownership(&mut self, id: u64) {
+        self.remote.forget(id);
         let op = self.transactions.ops.get_mut(&id).expect("it waits");
         op.need = Need::Owner;
     }
@@ -461,45 +484,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         true
     }
 
-    // --- readers ---------------------------------------------------------------------------------
-
-    /// Runs a transaction that only reads. Whether it has ended.
-    fn run_reader(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
-        let op = self.transactions.ops.remove(&id).expect("it waits");
-        let Task::Run { client, command, .. } = &op.task else {
-            unreachable!("a lane asks for a key and does not run")
-        };
-        let (client, read) = (*client, self.read(now, command));
-        self.transactions.ops.insert(id, op);
-        match read {
-            Read::Done(reply) => {
-                let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                self.answer(client, done, effects);
-                self.forget(id);
-                true
-            }
-            Read::Missing(missing) => {
-                self.need_too(id, missing, effects);
-                false
-            }
-            Read::Expired => {
-                effects.probe("zeus: a reader finds an expired value");
-                self.need_ownership(id);
-                false
-            }
-            Read::TooLarge => {
-                self.refuse(id, Refusal::TooLarge, effects);
-                true
-            }
-            Read::Changed => {
-                effects.probe("zeus: a reader is overtaken by a commit");
-                false
-            }
-        }
-    }
-
     /// A transaction has found keys on the way.
-    fn need_too(&mut self, id: u64, found: Vec<Key>, effects: &mut impl Effects<Self>) {
+    pub(crate) fn need_too(&mut self, id: u64, found: Vec<Key>, effects: &mut impl Effects<Self>) {
         effects.probe("zeus: a transaction finds a key on the way");
         let op = self.transactions.ops.get_mut(&id).expect("it waits");
         op.keys.extend(found.iter().cloned());
@@ -589,6 +575,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut run = Run {
             table: &mut self.table,
             work: &mut work,
+            fetched: &NOTHING,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| needed.contains(key) || is_at_hand(meta, key),
             layout: &self.layout,
@@ -654,6 +641,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Refuses all: this node does not serve any more, and none has run.
     pub(crate) fn refuse_all(&mut self, effects: &mut impl Effects<Self>) {
         let last = self.transactions.last;
+        self.remote.clear();
         for op in core::mem::take(&mut self.transactions).ops.into_values() {
             if let Task::Run { client, .. } = op.task {
                 let refused = Completion::new(Outcome::Refused(Refusal::NotServing));
@@ -667,6 +655,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// keys may have them.
     pub(crate) fn forget(&mut self, id: u64) {
         self.calls.forget_question(id);
+        self.remote.forget(id);
         let Op { task, keys, .. } = self.transactions.ops.remove(&id).expect("it waits");
         for key in keys {
             if let Some(ids) = self.transactions.waiting.get_mut(&key) {
@@ -698,12 +687,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// to be committed.
     pub(crate) fn time_out(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         while let Some((_, id)) = self.reader_timeouts.pop_due(now) {
-            let op = self.transactions.ops.get_mut(&id).filter(|op| op.need == Need::Copy);
-            if let Some(op) = op.filter(|_| !mutant!("zeus_reader_waits_on")) {
-                effects.probe("zeus: a reader has waited for too long");
-                op.need = Need::Owner;
-                self.changed.extend(op.keys.iter().next().cloned());
+            let op = self.transactions.ops.get(&id).filter(|op| op.need == Need::Copy);
+            let Some(op) = op.filter(|_| !mutant!("zeus_reader_waits_on")) else { continue };
+            if self.remote.is_asking(id) {
+                // Who has asked other nodes gives up in its own time.
+                let again_at = now.monotonic + self.config.message_loss_timeout;
+                self.reader_timeouts.push(again_at, id);
+                continue;
             }
+            effects.probe("zeus: a reader has waited for too long");
+            self.changed.extend(op.keys.iter().next().cloned());
+            self.need_ownership(id);
         }
         while let Some((_, id)) = self.op_timeouts.pop_due(now) {
             if self.transactions.ops.contains_key(&id) {
@@ -773,6 +767,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut run = Run {
             table: &mut self.table,
             work: &mut work,
+            fetched: &NOTHING,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
             layout: &self.layout,

@@ -11,6 +11,7 @@ use crate::floor::{KNOWN, floor_version};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::meta::Meta;
+use crate::remote::Fetched;
 use crate::state::Key;
 
 /// The keys that a run has touched.
@@ -29,6 +30,8 @@ pub(crate) struct Work {
 pub(crate) struct Run<'a, T, U> {
     pub(crate) table: &'a mut T,
     pub(crate) work: &'a mut Work,
+    /// What other nodes have told of keys without a copy here.
+    pub(crate) fetched: &'a Fetched,
     pub(crate) now: UnixMillis,
     /// Whether a key may be used.
     pub(crate) may_use: U,
@@ -63,7 +66,7 @@ pub(crate) fn absent_version(table: &impl LaneShared, lanes: u16, key: &[u8]) ->
 
 /// A version below all that will ever be written of a key: the floor that its lane knows. Records may be
 /// forgotten only up to the one before it.
-fn known_version(table: &impl LaneShared, lanes: u16, key: &[u8]) -> Timestamp {
+pub(crate) fn known_version(table: &impl LaneShared, lanes: u16, key: &[u8]) -> Timestamp {
     floor_version(table.cell_of(lane_of_key(key, lanes), KNOWN))
 }
 
@@ -83,6 +86,18 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Run<'_, T,
 
     fn load(&mut self, name: &[u8], reads: bool) -> OneKey<'static> {
         self.work.bytes += name.len();
+        if let Some(copy) = self.fetched.get(name) {
+            let timestamp = copy.version;
+            let absent = Current { timestamp, ..Current::ABSENT };
+            let Some(content) = copy.content() else { return OneKey::new(absent) };
+            if content.is_expired(self.now) {
+                self.work.expired.push(name.into());
+                return OneKey::new(absent);
+            }
+            self.work.bytes += content.bytes.len();
+            let content: Option<Content<'_>> = Some(content);
+            return OneKey::new(Current { content, large: None, timestamp }).into_owned();
+        }
         let record = self.table.lock_existing(name);
         let meta = record.as_ref().map(|record| record.meta()).unwrap_or_default();
         if !(self.may_use)(&meta, name) {
@@ -125,7 +140,10 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace 
 
     fn watch(&mut self, name: &[u8]) -> (Timestamp, bool) {
         // Before the look at the key: whatever changes it from then on is above that floor.
-        let known = known_version(self.table, self.lanes, name);
+        let known = match self.fetched.get(name) {
+            Some(copy) => copy.known,
+            None => known_version(self.table, self.lanes, name),
+        };
         let current = self.read(name);
         match current.content.is_some() || mutant!("zeus_watch_of_absence_at_last_change") {
             true => (current.timestamp, current.content.is_some()),
@@ -134,9 +152,15 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace 
     }
 
     fn placement(&mut self, name: &[u8]) -> Option<Placed> {
-        let meta = self.table.lock_existing(name).map(|record| record.meta()).unwrap_or_default();
-        let owner = self.layout.owner(meta.owner, name);
-        Some(Placed { owner, readers: self.layout.readers(name), moves: meta.moves })
+        let (owner, moves) = match self.fetched.get(name) {
+            Some(copy) => (copy.owner, copy.moves),
+            None => {
+                let meta = self.table.lock_existing(name).map(|record| record.meta());
+                meta.map(|meta| (meta.owner, meta.moves)).unwrap_or_default()
+            }
+        };
+        let owner = self.layout.owner(owner, name);
+        Some(Placed { owner, readers: self.layout.readers(name), moves })
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {

@@ -102,14 +102,17 @@ fn a_read_moves_no_key() {
         assert_eq!(cluster.run(node, &["MGET", &one, &other]), both, "at node {}", node + 1);
     }
     assert_eq!(cluster.counted("acquired"), moved);
-    // No node has copies of both: one that has one gets the other.
+    assert_eq!(cluster.counted("remote_reads"), 0, "they run where all copies are");
+    // No node has copies of both: others are asked.
     let far = cluster.key_at([2, 3]);
     cluster.run(2, &["SET", &far, "3"]);
+    let moved = cluster.counted("acquired");
     for node in 0..4 {
         let both = Reply::Array(vec![text("1"), text("3")]);
         assert_eq!(cluster.run(node, &["MGET", &one, &far]), both, "at node {}", node + 1);
     }
-    assert!(cluster.counted("acquired") > moved);
+    assert_eq!(cluster.counted("remote_reads"), 4);
+    assert_eq!(cluster.counted("acquired"), moved);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The effects of one step.
 
-use quorate_machine::{Completion, Effects, Protocol};
-use quorate_types::{LaneId, NodeId, Tag, limits};
+use quorate_machine::{Completion, Effects, Gate, Protocol};
+use quorate_types::{LaneId, NodeId, NodeSet, Tag, limits};
 
 use crate::subject::{MessageOf, OutcomeOf, Subject};
 
@@ -10,6 +10,8 @@ pub struct Outbox<S: Subject> {
     node: NodeId,
     /// Messages, encoded, with their receivers.
     pub sent: Vec<(NodeId, Vec<u8>)>,
+    /// The places of messages that leave behind the node's lease.
+    pub leased: Vec<usize>,
     /// What it said to other lanes of its node.
     pub mail: Vec<(LaneId, <S::Machine as Protocol>::Mail)>,
     /// Answers to requests.
@@ -28,6 +30,7 @@ impl<S: Subject> Outbox<S> {
         Self {
             node,
             sent: Vec::new(),
+            leased: Vec::new(),
             mail: Vec::new(),
             completed: Vec::new(),
             ignored: Vec::new(),
@@ -41,6 +44,14 @@ impl<S: Subject> Effects<S::Machine> for Outbox<S> {
     fn send(&mut self, to: NodeId, message: &MessageOf<'_, S>) {
         assert_ne!(to, self.node, "a node sends nothing to itself");
         self.sent.push((to, encoded::<S>(message)));
+    }
+
+    fn send_behind(&mut self, gate: Gate, to: NodeSet, message: &MessageOf<'_, S>) {
+        let first = self.sent.len();
+        self.broadcast(to, message);
+        if gate.lease {
+            self.leased.extend(first..self.sent.len());
+        }
     }
 
     fn complete(&mut self, tag: Tag, outcome: OutcomeOf<S>) {

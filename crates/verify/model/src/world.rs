@@ -373,7 +373,11 @@ impl<E: Engine> World<E> {
         }
         self.newest = self.newest.max(epoch);
         let heard = !out.completed.is_empty();
-        for (to, bytes) in out.sent {
+        let holds = out.leased.is_empty() || self.holds_lease(node);
+        for (at, (to, bytes)) in out.sent.into_iter().enumerate() {
+            if !holds && out.leased.contains(&at) {
+                continue;
+            }
             let noted = scope.engine.note_sent(Arc::make_mut(&mut self.ledger), node, &bytes);
             self.demand(noted);
             let print = print_of(&(node, to, epoch, &bytes));

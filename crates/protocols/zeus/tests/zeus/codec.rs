@@ -5,8 +5,8 @@ use quorate_rifl::{Call, LeaseId};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::Writer;
 use quorate_zeus::{
-    Answered, CallMessage, CallsCursor, FloorStep, Item, Items, Known, Message, Parts, Requester,
-    Settled, Shards, Slots, Update,
+    Answered, CallMessage, CallsCursor, Copies, FloorStep, Item, Items, Keys, Known, LookMessage,
+    Message, Parts, Question, Requester, Seen, Settled, Shards, Slots, Update, Versions,
 };
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
@@ -171,9 +171,33 @@ fn messages_about_calls_are_pinned() {
 }
 
 #[test]
+fn messages_about_keys_without_a_copy_are_pinned() {
+    let question = Question { reader: 9, number: 3 };
+    let head = b"\x09\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
+    let keys = Keys::write([&b"k"[..], b""].into_iter());
+    let keys = Keys::check(&keys).expect("just written");
+    let look = LookMessage::Look { question, keys };
+    check(Message::Look(look), &golden(20, &[head, b"\x02\0\0\0", KEY, b"\0\0\0\0"]));
+    let seen = |content| Seen { version: AT, owner: MemberNumber(2), moves: 7, content };
+    let copies = [Some(seen(Some(value(None)))), None, Some(seen(None))];
+    let copies = Copies::write(copies.into_iter());
+    let copies = Copies::check(&copies).expect("just written");
+    let first = [b"\x01", AT_BYTES, b"\x02\0\0\0\x07\0\0\0"].concat();
+    let held = b"\x01\0\x01\0\0\0v\0";
+    let fields = [&head[..], b"\x03\0\0\0", &first, held, &first, b"\0"];
+    check(Message::Look(LookMessage::Seen { question, copies }), &golden(21, &fields));
+    let versions = Versions::write([(&b"k"[..], AT)].into_iter());
+    let versions = Versions::check(&versions).expect("just written");
+    let again = LookMessage::Check { question, versions };
+    check(Message::Look(again), &golden(22, &[head, b"\x01\0\0\0", KEY, AT_BYTES]));
+    let checked = LookMessage::Checked { question, holds: true };
+    check(Message::Look(checked), &golden(23, &[head, b"\x01"]));
+}
+
+#[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x14"), "unknown kind of message");
+    assert_eq!(refused(b"\x18"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");

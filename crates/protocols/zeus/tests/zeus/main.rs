@@ -13,6 +13,7 @@ mod pitfalls;
 mod placement;
 mod random;
 mod release;
+mod remote;
 mod sessions;
 mod support;
 mod transitions;

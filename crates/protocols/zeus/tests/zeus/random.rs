@@ -5,6 +5,7 @@
 //! `quorate-check` judges what the clients saw as strictly serializable.
 
 mod calls;
+mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
 

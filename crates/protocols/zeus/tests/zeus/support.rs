@@ -18,7 +18,7 @@ use quorate_types::{
 };
 use quorate_wire::Writer;
 use quorate_zeus::{
-    CallMessage, Config, DataState, Item, Message, Meta, OwnerState, Request, Zeus,
+    CallMessage, Config, DataState, Item, LookMessage, Message, Meta, OwnerState, Request, Zeus,
 };
 
 use crate::txn::{Reply, Txn, appended, txn, value_text};
@@ -122,6 +122,10 @@ impl Subject for Replicas {
             Message::Call(CallMessage::Found { .. }) => "found",
             Message::Call(CallMessage::Read { .. }) => "calls_read",
             Message::Call(CallMessage::Copy { .. }) => "calls",
+            Message::Look(LookMessage::Look { .. }) => "look",
+            Message::Look(LookMessage::Seen { .. }) => "seen",
+            Message::Look(LookMessage::Check { .. }) => "check",
+            Message::Look(LookMessage::Checked { .. }) => "checked",
         }
     }
 

@@ -155,6 +155,29 @@ fn remote_read(name: &'static str) -> Scope<Owners> {
     scope
 }
 
+/// Two nodes read two keys, of which each is at one other node, which writes it.
+fn validated_read(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 4] = [
+        (1, &[Read("d"), Read("m")]),
+        (4, &[Read("d"), Read("m")]),
+        (2, &[Write("d", "a")]),
+        (3, &[Write("m", "a")]),
+    ];
+    Scope { rests: true, ..cluster(name, 4, 1, &txns) }
+}
+
+/// A node reads two keys without a copy while one of them is written, with a follower; the member that it
+/// asks may not know yet whether that is committed.
+fn validated_read_early(name: &'static str) -> Scope<Owners> {
+    let txns: [(u16, &[Step]); 2] = [(1, &[Read("d"), Read("g")]), (2, &[Write("d", "a")])];
+    Scope { rests: true, ..cluster(name, 4, 2, &txns) }
+}
+
+/// The same, and the member may crash.
+fn validated_read_crash(name: &'static str) -> Scope<Owners> {
+    may_crash(validated_read_early(name), 3)
+}
+
 /// A request is repeated on its way, and served when the key has gone on to another node: its arbiters
 /// agree to what nobody waits for.
 fn resume(name: &'static str) -> Scope<Owners> {
@@ -258,9 +281,33 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-remote-read",
             size: Size::Small,
-            states: Some(34_037),
-            reaches: &["zeus: a reader becomes an owner"],
+            states: Some(422),
+            reaches: &["zeus: a reader's copies are confirmed"],
             run: |name, limits| explore(&remote_read(name), limits),
+        },
+        Entry {
+            name: "zeus-validated-read",
+            size: Size::Gate,
+            states: Some(176_736),
+            reaches: &[
+                "zeus: a reader's copies are confirmed",
+                "zeus: what a reader has seen has changed",
+            ],
+            run: |name, limits| explore(&in_order(validated_read(name)), limits),
+        },
+        Entry {
+            name: "zeus-validated-read-early",
+            size: Size::Gate,
+            states: Some(2_240),
+            reaches: &["zeus: a member is asked for what is not committed"],
+            run: |name, limits| explore(&validated_read_early(name), limits),
+        },
+        Entry {
+            name: "zeus-validated-read-crash",
+            size: Size::Gate,
+            states: Some(38_559),
+            reaches: &["zeus: a reader's copies are confirmed"],
+            run: |name, limits| explore(&in_order(validated_read_crash(name)), limits),
         },
     ]
 }
