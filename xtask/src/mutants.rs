@@ -19,6 +19,7 @@ mod baselines;
 mod builds;
 mod gates;
 mod local;
+mod log;
 mod meerkat;
 mod node;
 mod pubsub;
@@ -72,6 +73,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let rows =
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
     rows.chain(gates::MUTANTS)
+        .chain(log::MUTANTS)
         .chain(values::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)

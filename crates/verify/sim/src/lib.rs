@@ -14,8 +14,8 @@
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
-//! The nodes of a run have no disk yet; [`Disk`] is for the logs to come, and what it does to one is
-//! tested with a small store (`tests/power_cuts`).
+//! The nodes of a run have no disk yet. What one does to a log is tested where the log is
+//! (`quorate-durability`), and what it means for gates with a small store (`tests/power_cuts`).
 //!
 //! The same seed gives the same run, event by event; [`Run::digest`] shows that in one number. A
 //! failing run can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
@@ -26,7 +26,6 @@ mod channels;
 mod clients;
 mod collections;
 mod command;
-mod disk;
 mod faults;
 mod flow;
 mod guests;
@@ -63,7 +62,6 @@ mod turns;
 mod world;
 
 pub use budget::{Cost, measure_costs};
-pub use disk::{DISK_EVENTS, Disk, DiskError, DiskFaults};
 pub use faults::Faults;
 pub use keyspaces::Beside;
 pub use options::{Engine, Isolations, Options, Workload};

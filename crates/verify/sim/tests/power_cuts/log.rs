@@ -5,8 +5,8 @@
 //! all that is in it. No batch is written before the one before it is durable. Hence at most the last
 //! batch can be torn: one that is invalid with a valid one behind it was durable, and has rotted.
 
+use quorate_disk::{Device, DeviceError};
 use quorate_machine::mutant;
-use quorate_sim::{Disk, DiskError};
 use quorate_types::{Instant, Lsn};
 
 /// Checksum, bytes of the body, and the place before the first record.
@@ -33,7 +33,7 @@ enum Doing {
 }
 
 pub(crate) struct Log {
-    pub(crate) disk: Disk,
+    pub(crate) disk: Device,
     /// Where the next batch begins.
     end: usize,
     /// The records of the next batch, each behind its length.
@@ -55,7 +55,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Finds the records of a log, without a torn batch at its end.
-    pub(crate) fn on(disk: &mut Disk) -> Result<Self, OpenError> {
+    pub(crate) fn on(disk: &mut Device) -> Result<Self, OpenError> {
         let mut bytes = vec![0; disk.size()];
         disk.read(0, &mut bytes).map_err(|_| OpenError::Unreadable)?;
         let sector = disk.sector_bytes();
@@ -80,7 +80,7 @@ impl Found {
 
 impl Log {
     /// Goes on behind what was found.
-    pub(crate) fn open(disk: Disk, found: &Found) -> Self {
+    pub(crate) fn open(disk: Device, found: &Found) -> Self {
         let lsn = found.records.last().map_or(Lsn::START, |(lsn, _)| *lsn);
         Self {
             disk,
@@ -108,7 +108,7 @@ impl Log {
     }
 
     /// Does one thing with the disk, if there is one to do now. Returns whether there was.
-    pub(crate) fn advance(&mut self, now: Instant) -> Result<bool, DiskError> {
+    pub(crate) fn advance(&mut self, now: Instant) -> Result<bool, DeviceError> {
         match &mut self.doing {
             Doing::Nothing if self.records.is_empty() => Ok(false),
             Doing::Nothing => {
@@ -130,12 +130,12 @@ impl Log {
     }
 
     /// How far the log is durable, if a flush has just ended.
-    pub(crate) fn flushed(&mut self, now: Instant) -> Option<Result<Lsn, DiskError>> {
+    pub(crate) fn flushed(&mut self, now: Instant) -> Option<Result<Lsn, DeviceError>> {
         let ended = self.disk.flushed(now)?;
         let Doing::Flushing { bytes, until } = self.doing else { unreachable!("one began it") };
         // Its sectors are anywhere now, and the next flush would not tell.
         if ended.is_err() && !mutant!("sim_log_flush_retried") {
-            return Some(Err(DiskError::Io));
+            return Some(Err(DeviceError::Io));
         }
         if ended.is_err() {
             self.disk.flush(now);

@@ -7,7 +7,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use quorate_sim::DiskFaults;
+use quorate_disk::DeviceFaults;
 use world::{NO_FAULTS, Plan, Report, run};
 
 /// The results of many runs.
@@ -81,7 +81,7 @@ fn power_cuts_of_copies_take_nothing_that_another_node_was_told() {
 
 #[test]
 fn power_cuts_after_failing_writes_and_flushes_take_nothing() {
-    let faults = DiskFaults { write_error: 50, read_error: 100, flush_error: 50, ..NO_FAULTS };
+    let faults = DeviceFaults { write_error: 50, read_error: 100, flush_error: 50, ..NO_FAULTS };
     for nodes in [1, 3] {
         let sum = cut_everywhere(Plan { nodes, faults, ..Plan::SOUND }, 40);
         assert_eq!((sum.damaged, sum.lost), (0, 0));
@@ -111,8 +111,8 @@ fn power_cuts_with_rot_are_noticed() {
 #[test]
 fn power_cuts_of_disks_that_lie_invent_nothing() {
     for (faults, name) in [
-        (DiskFaults { lie: 200, ..NO_FAULTS }, "flush lies"),
-        (DiskFaults { misdirection: 100, ..NO_FAULTS }, "sector misdirected"),
+        (DeviceFaults { lie: 200, ..NO_FAULTS }, "flush lies"),
+        (DeviceFaults { misdirection: 100, ..NO_FAULTS }, "sector misdirected"),
     ] {
         let sum = cut_everywhere(Plan { faults, ..Plan::SOUND }, 40);
         assert!(sum.damaged > 0 && sum.lost > 0, "{name}: the judge sees what is lost");

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use quorate_disk::{Device, DeviceError, DeviceFaults};
 use quorate_machine::{Completion, Effects, Event, Gate, Gated, Machine, Rng, Seal};
-use quorate_sim::{Disk, DiskError, DiskFaults};
 use quorate_types::{Duration, Epoch, Instant, Lsn, NodeId, NodeSet, Now, Tag, UnixNanos};
 
 use crate::log::{Found, Log, OpenError};
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub(crate) nodes: u16,
     pub(crate) ops: u64,
     pub(crate) disk_bytes: usize,
-    pub(crate) faults: DiskFaults,
+    pub(crate) faults: DeviceFaults,
     /// After which call of a disk the power goes.
     pub(crate) cut_after: Option<u64>,
     /// For all nodes, or the one that made the call.
@@ -40,7 +40,7 @@ impl Plan {
         nodes: 1,
         ops: 24,
         disk_bytes: 128 * 1024,
-        faults: DiskFaults { short_write: 50, stall: 20, ..NO_FAULTS },
+        faults: DeviceFaults { short_write: 50, stall: 20, ..NO_FAULTS },
         cut_after: None,
         cuts_all: true,
         rots: false,
@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-pub(crate) const NO_FAULTS: DiskFaults = DiskFaults {
+pub(crate) const NO_FAULTS: DeviceFaults = DeviceFaults {
     short_write: 0,
     write_error: 0,
     read_error: 0,
@@ -60,6 +60,8 @@ pub(crate) const NO_FAULTS: DiskFaults = DiskFaults {
     stall: 0,
     lie: 0,
     misdirection: 0,
+    read_rot: 0,
+    garbled: 0,
 };
 
 /// The result of a run.
@@ -136,7 +138,7 @@ struct Host {
     life: u64,
     up: Option<Process>,
     /// The disk of a process that is not up.
-    disk: Option<Disk>,
+    disk: Option<Device>,
     /// When this life is woken next.
     wake_at: Instant,
     /// A full disk takes nothing any more.
@@ -206,7 +208,7 @@ pub(crate) fn run(plan: Plan, seed: u64) -> Report {
     let mut rng = Rng::new(seed);
     let hosts = (1..=plan.nodes).map(|node| {
         let sector = if rng.chance(1, 2) { 512 } else { 4096 };
-        let disk = Disk::new(plan.disk_bytes, sector, plan.faults, rng.next_u64());
+        let disk = Device::new(plan.disk_bytes, sector, plan.faults, rng.next_u64());
         Host {
             node: NodeId(node),
             life: 0,
@@ -355,11 +357,11 @@ impl World {
             match up.log.advance(now) {
                 Ok(true) => _ = self.called_disk(host),
                 Ok(false) => break,
-                Err(DiskError::Full) => {
+                Err(DeviceError::Full) => {
                     self.hosts[host].full = true;
                     break;
                 }
-                Err(DiskError::Io) => return self.power_cut(host),
+                Err(DeviceError::Io) => return self.power_cut(host),
             }
         }
         let Some(up) = &self.hosts[host].up else { return };

@@ -3,8 +3,8 @@
 //! What is written lies in the cache, where reads find it, until a flush makes it durable. When the
 //! power goes, every sector that no flush has covered is kept or lost, whole or in part, as the seed
 //! decides: all of a write, a prefix, a suffix, or sectors here and there. What an honest flush has
-//! covered stays. Every other fault is asked for in [`DiskFaults`] or by a method, and counted under
-//! a name of [`DISK_EVENTS`], so that a test can show that it occurred.
+//! covered stays. Every other fault is asked for in [`DeviceFaults`] or by a method, and counted under
+//! a name of [`DEVICE_EVENTS`], so that a test can show that it occurred.
 //!
 //! The disk is as large as it will ever be, as a log has it that fills preallocated segments. It
 //! reads no clock: its driver says what time it is.
@@ -19,13 +19,17 @@ const FLUSH_MAX: Duration = Duration::from_millis(2);
 /// How much longer one takes at most that stalls.
 const STALL_MAX: Duration = Duration::from_secs(2);
 
+/// How many reads are sound at least, behind a rotten one: what reads again may find it whole.
+const READS_BETWEEN_ROT: u32 = 64;
+
 /// Everything that a disk counts.
-pub const DISK_EVENTS: &[&str] = &[
+pub const DEVICE_EVENTS: &[&str] = &[
     "flush",
     "flush fails",
     "flush lies",
     "flush stalls",
     "full",
+    "power cut: sector garbled",
     "power cut: sector kept",
     "power cut: sector lost",
     "power cut: sector torn",
@@ -33,6 +37,7 @@ pub const DISK_EVENTS: &[&str] = &[
     "power cut: write torn, prefix kept",
     "power cut: write torn, suffix kept",
     "read fails",
+    "read is rotten",
     "sector misdirected",
     "sector rotten",
     "write",
@@ -42,7 +47,7 @@ pub const DISK_EVENTS: &[&str] = &[
 
 /// Which faults a disk has, each as how often of a thousand times it occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DiskFaults {
+pub struct DeviceFaults {
     /// A write takes only the first of its bytes.
     pub short_write: u32,
     /// A write fails and changes nothing.
@@ -58,11 +63,16 @@ pub struct DiskFaults {
     pub lie: u32,
     /// A sector that a flush covers lands in another place.
     pub misdirection: u32,
+    /// A bit of what is read has tipped on the way; of one of so many reads in a row as
+    /// `READS_BETWEEN_ROT` says.
+    pub read_rot: u32,
+    /// A sector that is torn by a power cut holds neither what was written nor what was there.
+    pub garbled: u32,
 }
 
 /// Why a disk did not do what it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DiskError {
+pub enum DeviceError {
     /// No byte fits any more (ENOSPC).
     Full,
     /// The device failed (EIO).
@@ -80,25 +90,27 @@ struct Flush {
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub struct Device {
     sector: usize,
-    faults: DiskFaults,
+    faults: DeviceFaults,
     durable: Vec<u8>,
     /// Written since the last flush began.
     cached: Sectors,
     flush: Option<Flush>,
     /// What a failed flush has not covered: reads find it, flushes don't.
     forgotten: Sectors,
+    /// How many reads are not rotten from now on.
+    sound_reads: u32,
     rng: Rng,
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl Disk {
+impl Device {
     /// A disk of `bytes` zeros, with sectors of 512 or 4096 bytes.
     ///
     /// # Panics
     /// If the sectors have another size, or don't fill the disk.
-    pub fn new(bytes: usize, sector: usize, faults: DiskFaults, seed: u64) -> Self {
+    pub fn new(bytes: usize, sector: usize, faults: DeviceFaults, seed: u64) -> Self {
         assert!(matches!(sector, 512 | 4096), "a sector has 512 or 4096 bytes, not {sector}");
         assert!(bytes.is_multiple_of(sector), "a disk has no part of a sector");
         Self {
@@ -108,6 +120,7 @@ impl Disk {
             cached: Sectors::new(),
             flush: None,
             forgotten: Sectors::new(),
+            sound_reads: 0,
             rng: Rng::new(seed),
             counts: BTreeMap::new(),
         }
@@ -123,13 +136,13 @@ impl Disk {
         self.durable.len()
     }
 
-    /// How often each of [`DISK_EVENTS`] has occurred.
+    /// How often each of [`DEVICE_EVENTS`] has occurred.
     pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
     }
 
     /// Has other faults from now on.
-    pub fn set_faults(&mut self, faults: DiskFaults) {
+    pub fn set_faults(&mut self, faults: DeviceFaults) {
         self.faults = faults;
     }
 
@@ -137,16 +150,16 @@ impl Disk {
     ///
     /// # Errors
     /// When none was.
-    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<usize, DiskError> {
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<usize, DeviceError> {
         if self.draw(self.faults.write_error, "write fails") {
-            return Err(DiskError::Io);
+            return Err(DeviceError::Io);
         }
         let mut taken = bytes.len().min(self.size().saturating_sub(at));
         if taken < bytes.len() {
             self.count("full");
         }
         if taken == 0 && !bytes.is_empty() {
-            return Err(DiskError::Full);
+            return Err(DeviceError::Full);
         }
         if taken > 1 && self.draw(self.faults.short_write, "write is short") {
             taken = 1 + self.rng.below(taken as u64 - 1) as usize;
@@ -171,10 +184,10 @@ impl Disk {
     ///
     /// # Panics
     /// If the place is not on the disk.
-    pub fn read(&mut self, at: usize, into: &mut [u8]) -> Result<(), DiskError> {
+    pub fn read(&mut self, at: usize, into: &mut [u8]) -> Result<(), DeviceError> {
         assert!(at + into.len() <= self.size(), "a read stays on the disk");
         if self.draw(self.faults.read_error, "read fails") {
-            return Err(DiskError::Io);
+            return Err(DeviceError::Io);
         }
         let mut done = 0;
         while done < into.len() {
@@ -183,6 +196,15 @@ impl Disk {
             let content = self.content(number as u64);
             into[done..done + length].copy_from_slice(&content[offset..offset + length]);
             done += length;
+        }
+        self.sound_reads = self.sound_reads.saturating_sub(1);
+        if self.sound_reads == 0
+            && !into.is_empty()
+            && self.draw(self.faults.read_rot, "read is rotten")
+        {
+            self.sound_reads = READS_BETWEEN_ROT;
+            let at = self.rng.below(into.len() as u64) as usize;
+            into[at] ^= 1 << self.rng.below(8);
         }
         Ok(())
     }
@@ -222,7 +244,7 @@ impl Disk {
     }
 
     /// How the flush ended, once it has.
-    pub fn flushed(&mut self, now: Instant) -> Option<Result<(), DiskError>> {
+    pub fn flushed(&mut self, now: Instant) -> Option<Result<(), DeviceError>> {
         let flush = self.flush.take_if(|flush| flush.due <= now)?;
         self.count("flush");
         if self.draw(self.faults.lie, "flush lies") {
@@ -240,7 +262,36 @@ impl Disk {
                 self.persist(number, &content);
             }
         }
-        Some(if fails { Err(DiskError::Io) } else { Ok(()) })
+        Some(if fails { Err(DeviceError::Io) } else { Ok(()) })
+    }
+
+    /// Makes some sectors durable at once, as far as they have been written.
+    ///
+    /// # Errors
+    /// If the flush fails.
+    ///
+    /// # Panics
+    /// If another flush is under way.
+    pub fn flush_sectors(&mut self, sectors: impl Iterator<Item = u64>) -> Result<(), DeviceError> {
+        let others = std::mem::take(&mut self.cached);
+        let (mine, others) = {
+            let mut others = others;
+            let mine = sectors.filter_map(|number| others.remove_entry(&number)).collect();
+            (mine, others)
+        };
+        self.cached = mine;
+        self.flush(Instant::ZERO);
+        let ended = self.flushed(Instant::NEVER).expect("it is due");
+        self.cached.extend(others);
+        ended
+    }
+
+    /// Has zeros in a sector, durably, as a file system gives out room of a file that is gone.
+    pub fn wipe(&mut self, number: u64) {
+        self.cached.remove(&number);
+        self.forgotten.remove(&number);
+        let span = self.span(number);
+        self.durable[span].fill(0);
     }
 
     fn persist(&mut self, number: u64, content: &[u8]) {
@@ -306,6 +357,13 @@ impl Disk {
 
     /// One part of a sector is what was written, the other what was there.
     fn tear_sector(&mut self, number: u64, content: &[u8]) {
+        if self.draw(self.faults.garbled, "power cut: sector garbled") {
+            let span = self.span(number);
+            for at in span {
+                self.durable[at] = self.rng.next_u64() as u8;
+            }
+            return;
+        }
         self.count("power cut: sector torn");
         let (span, border) =
             (self.span(number), 1 + self.rng.below(self.sector as u64 - 1) as usize);
@@ -329,6 +387,21 @@ impl Disk {
         }
         self.count("sector rotten");
         Some(first)
+    }
+
+    /// What reads find, without faults.
+    pub fn peek(&self, at: usize, length: usize) -> Vec<u8> {
+        let byte = |at: usize| self.content((at / self.sector) as u64)[at % self.sector];
+        (at..at + length).map(byte).collect()
+    }
+
+    /// A byte has another value, in the cache and for good.
+    pub fn damage(&mut self, at: usize, byte: u8) {
+        let (number, offset) = ((at / self.sector) as u64, at % self.sector);
+        if let Some(content) = self.cached.get_mut(&number) {
+            content[offset] = byte;
+        }
+        self.durable[at] = byte;
     }
 
     // --- chance --------------------------------------------------------------------------------

@@ -1,0 +1,539 @@
+//! Writes the log of one lane: group commit into segments that are prepared ahead.
+//!
+//! ```text
+//!  append ──► gathered batches ──► one batch under way ──► durable
+//!                                    │ (written and flushed as one request)
+//!  segments: [pool: below the snapshot] [in use ... current] [next: prepared]
+//! ```
+//!
+//! The rules that recovery relies on, each with its reason in design note 012:
+//!
+//! 1. A batch is written only after the one before it is durable.
+//! 2. A batch after which a segment takes no other one (it is *sealed*) is written only while the
+//!    next segment is prepared and durable.
+//! 3. A segment is prepared only after the first batch of the one before it is durable.
+//! 4. Places only grow; a segment is used again only when nothing in it is needed, the oldest first.
+//! 5. After a failed flush nothing more is written.
+//! 6. After a restart the last batch is written again, behind itself, before anything new.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use quorate_machine::{Rng, mutant};
+use quorate_types::{KeyspaceId, Lsn};
+
+use crate::format::{
+    self, ALIGN, BATCH_BYTES_MAX, FileKind, HEAD_BYTES, HEADER_BYTES, Header, Identity, KIND_MAX,
+    SEGMENT_BYTES,
+};
+use crate::frames::Source;
+use crate::gather::{Gather, Gathered};
+use crate::names::{self, SEGMENT};
+use crate::reader::{Found, Segment, Tail};
+use crate::{Completion, Disk, DiskError, Name, Request, Ticket};
+
+/// How many bytes are written with zeros at once when a segment is made.
+const ZERO_BYTES: u64 = 1024 * 1024;
+
+/// The sizes of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Bytes of a segment: a multiple of 4 KiB, of three batches at least. 64 MiB.
+    pub segment_bytes: u64,
+    /// Most bytes of a batch: a multiple of 4 KiB up to 16 MiB. 1 MiB. A directory keeps what it was
+    /// made with.
+    pub batch_bytes_max: u32,
+    /// How many appended bytes may wait for the disk before [`Room::Congested`]. 64 MiB.
+    pub pending_bytes_max: usize,
+    /// How many segments are kept to be used again; more are removed. 2.
+    pub spare_segments: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: SEGMENT_BYTES,
+            batch_bytes_max: 1024 * 1024,
+            pending_bytes_max: 64 * 1024 * 1024,
+            spare_segments: 2,
+        }
+    }
+}
+
+/// Whether a log takes more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// It does.
+    Open,
+    /// As much waits for the disk as may. Begin no update until it is open again; what is under way
+    /// may still append.
+    Congested,
+    /// The disk is full. Refuse updates. What was appended is kept, and is written as long as the
+    /// current segment and the prepared one last; the rest when there is room again.
+    Full,
+    /// The disk has failed, and the log is over: stop the process. What was not durable before may or
+    /// may not come back.
+    Dead,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    file: Name,
+    header: Header,
+    /// Where the next batch begins.
+    end: u64,
+    /// The place before its first batch, if recovery has found one.
+    first: Option<Lsn>,
+    /// Whether a batch of it is durable: what recovery has found may lie in a cache.
+    holds: bool,
+}
+
+/// A segment with a durable batch.
+#[derive(Clone, Debug)]
+struct Used {
+    file: Name,
+    bytes: u64,
+    /// The place before its first entry.
+    first: Lsn,
+}
+
+#[derive(Clone, Debug)]
+enum Next {
+    Nothing,
+    Preparing {
+        file: Name,
+        header: Header,
+        stage: Stage,
+        ticket: Ticket,
+    },
+    Ready {
+        file: Name,
+        header: Header,
+    },
+    /// There was no room for it; the part of its file that was made goes first.
+    Removing {
+        file: Name,
+        ticket: Ticket,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Create,
+    /// So many bytes are zero.
+    Zero(u64),
+    Header,
+    /// Of a new file: its name.
+    Directory,
+}
+
+#[derive(Clone, Debug)]
+struct UnderWay {
+    ticket: Ticket,
+    /// The place before its first entry.
+    after: Lsn,
+    until: Lsn,
+    count: u32,
+    /// With padding.
+    bytes: u64,
+}
+
+/// The log of one lane. See the module's documentation.
+///
+/// At the end of each turn the driver calls [`Log::write`]; each completion goes to
+/// [`Log::complete`], which says how far the log is durable.
+#[derive(Debug)]
+pub struct Log {
+    identity: Identity,
+    options: Options,
+    batch_bytes_max: u32,
+    align: u32,
+    rng: Rng,
+    tickets: u64,
+    current: Option<Current>,
+    next: Next,
+    used: VecDeque<Used>,
+    pool: VecDeque<(Name, u64)>,
+    /// A file whose header tells nothing: it is made anew.
+    remade: Option<Name>,
+    /// The number of the next segment that is prepared.
+    number: u64,
+    /// The next name.
+    slot: u64,
+    gathered: Gather,
+    under_way: Option<UnderWay>,
+    appended: Lsn,
+    durable: Lsn,
+    recyclable: Lsn,
+    full: bool,
+    dead: bool,
+}
+
+impl Log {
+    /// A log that goes on after what recovery has found, which may be nothing. `seed` decides the
+    /// salts: it must be drawn from the system, so that nobody who appends can know them.
+    ///
+    /// Nothing that was found is durable before [`Log::complete`] says so: it may lie in a cache.
+    ///
+    /// # Panics
+    /// If the options are not within their ranges.
+    pub fn resume(found: Found, options: Options, seed: u64) -> Self {
+        let batch = options.batch_bytes_max;
+        assert!(batch > 0 && batch <= BATCH_BYTES_MAX && batch.is_multiple_of(ALIGN), "batches");
+        let least = HEADER_BYTES as u64 + 3 * u64::from(batch);
+        assert!(options.segment_bytes >= least && options.segment_bytes.is_multiple_of(4096));
+        let align = if mutant!("log_batches_share_sectors") { 4 } else { ALIGN };
+        let mut log = Self {
+            identity: found.identity,
+            options,
+            batch_bytes_max: batch,
+            align,
+            rng: Rng::new(seed),
+            tickets: 0,
+            current: None,
+            next: Next::Nothing,
+            used: VecDeque::new(),
+            pool: VecDeque::new(),
+            remade: found.torn,
+            number: 1,
+            slot: found.slot,
+            gathered: Gather::new(batch),
+            under_way: None,
+            appended: found.end,
+            durable: found.last.as_ref().map_or(found.end, |(after, _, _)| *after),
+            recyclable: Lsn::START,
+            full: false,
+            dead: false,
+        };
+        if let Some(header) = found.segments.last().map(|segment| &segment.source.header) {
+            (log.batch_bytes_max, log.align) = (header.batch_bytes_max, header.align);
+            log.gathered = Gather::new(header.batch_bytes_max);
+        }
+        let last = found.last.as_ref().map(|(after, _, _)| *after);
+        log.adopt(found.segments, found.tail, last);
+        if let Some((after, count, bytes)) = found.last
+            && !mutant!("log_tail_not_repeated")
+        {
+            log.gathered.push_front(Gathered { bytes, count, after: Some(after) });
+        }
+        log
+    }
+
+    fn adopt(&mut self, segments: Vec<Segment>, tail: Option<Tail>, last_batch: Option<Lsn>) {
+        for (index, segment) in segments.into_iter().enumerate() {
+            let Segment { source: Source { name: file, header, .. }, first } = segment;
+            if let Some(tail) = tail
+                && index <= tail.index
+            {
+                let (last, end) = (tail.index, tail.end);
+                self.number = header.number + 1;
+                let first = first.unwrap_or(header.after);
+                if index == last {
+                    // An earlier batch of it was durable before the last one was written.
+                    let copies = last_batch.is_none_or(|last| last <= first);
+                    let holds = !copies || mutant!("log_found_is_durable");
+                    let end = if copies { copy_place(&tail) } else { end };
+                    self.current = Some(Current { file, header, end, first: Some(first), holds });
+                } else {
+                    self.used.push_back(Used { file, bytes: header.file_bytes, first });
+                }
+            } else if self.current.as_ref().is_some_and(|it| it.header.is_sealed(it.end)) {
+                // The segment before it was sealed, so this one is durable.
+                self.number = header.number + 1;
+                self.next = Next::Ready { file, header };
+            } else {
+                // It holds nothing, and may be in a cache only: it is made anew.
+                self.remade = Some(file);
+            }
+        }
+    }
+
+    // --- what the caller sees ------------------------------------------------------------------
+
+    /// The place of the last entry that was appended.
+    pub fn appended(&self) -> Lsn {
+        self.appended
+    }
+
+    /// Everything up to here is durable.
+    pub fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Whether updates may begin.
+    pub fn room(&self) -> Room {
+        if self.dead {
+            Room::Dead
+        } else if self.full {
+            Room::Full
+        } else if self.pending_bytes() >= self.options.pending_bytes_max {
+            Room::Congested
+        } else {
+            Room::Open
+        }
+    }
+
+    /// Bytes that were appended and are not durable.
+    pub fn pending_bytes(&self) -> usize {
+        self.gathered.bytes() + self.under_way.as_ref().map_or(0, |batch| batch.bytes as usize)
+    }
+
+    /// Whether nothing is under way and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        let preparing = matches!(self.next, Next::Preparing { .. } | Next::Removing { .. });
+        self.under_way.is_none() && self.gathered.is_empty() && !preparing
+    }
+
+    /// Appends an entry; `encode` writes its bytes. Returns the place behind it, which is durable
+    /// when [`Log::complete`] has said so.
+    ///
+    /// # Panics
+    /// If the kind is not an engine's, or the entry has more than
+    /// [`ENTRY_BYTES_MAX`](crate::ENTRY_BYTES_MAX) bytes.
+    pub fn append(
+        &mut self,
+        kind: u8,
+        keyspace: KeyspaceId,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Lsn {
+        assert!(kind <= KIND_MAX, "kind {kind} belongs to the log");
+        self.appended.0 += self.gathered.append(kind, keyspace, encode);
+        self.appended
+    }
+
+    /// What lies below is not needed any more: a snapshot holds it. Segments that hold nothing else
+    /// are used again.
+    pub fn recycle(&mut self, below: Lsn, disk: &mut impl Disk) {
+        self.recyclable = self.recyclable.max(below.min(self.durable));
+        let mut freed = false;
+        while let Some(second) = self.used.get(1) {
+            let needed = second.first > self.recyclable && !mutant!("log_recycled_early");
+            if needed {
+                break;
+            }
+            let Used { file, bytes, .. } = self.used.pop_front().expect("there are two");
+            self.pool.push_back((file, bytes));
+            freed = true;
+        }
+        while self.pool.len() > self.options.spare_segments {
+            let (file, _) = self.pool.pop_front().expect("it is not empty");
+            self.submit(Request::Remove { file }, disk);
+        }
+        if freed {
+            self.retry(disk);
+        }
+    }
+
+    /// Tries again what found the disk full. For the driver to call now and then.
+    pub fn retry(&mut self, disk: &mut impl Disk) {
+        self.full = false;
+        self.write(disk);
+    }
+
+    /// Starts what can be started: the next batch if none is under way, the next segment.
+    pub fn write(&mut self, disk: &mut impl Disk) {
+        if !self.dead && !self.full {
+            self.prepare(disk);
+        }
+        if !self.dead {
+            self.start_batch(disk);
+        }
+    }
+
+    /// Takes the end of a request. Returns how far the log is durable if that has changed.
+    pub fn complete(&mut self, completion: Completion, disk: &mut impl Disk) -> Option<Lsn> {
+        let Completion { ticket, result, bytes } = completion;
+        if self.dead {
+            return None;
+        }
+        let is_batch = self.under_way.as_ref().is_some_and(|batch| batch.ticket == ticket);
+        let preparing = match &self.next {
+            Next::Preparing { ticket: mine, .. } => *mine == ticket,
+            _ => false,
+        };
+        let before = self.durable;
+        if let Next::Removing { file, ticket: mine } = &self.next
+            && *mine == ticket
+        {
+            // A file that can't be removed is made anew all the same.
+            self.remade = Some(file.clone());
+            self.next = Next::Nothing;
+        }
+        match result {
+            Ok(()) if is_batch => self.batch_is_durable(bytes),
+            Ok(()) if preparing => self.next_stage(disk),
+            Err(DiskError::Full) if is_batch => self.hold(bytes),
+            Err(DiskError::Full) if preparing => self.give_up_preparing(disk),
+            Err(DiskError::Flush) if is_batch && mutant!("log_fsync_retry") => self.hold(bytes),
+            // What it should have covered is anywhere, and no later flush would tell.
+            Err(_) if is_batch || preparing => self.dead = true,
+            // A file that can't be removed stays.
+            _ => {}
+        }
+        self.write(disk);
+        (self.durable > before).then_some(self.durable)
+    }
+
+    // --- batches -------------------------------------------------------------------------------
+
+    fn start_batch(&mut self, disk: &mut impl Disk) {
+        if self.under_way.is_some() || self.gathered.is_empty() {
+            return;
+        }
+        let is_sealed =
+            self.current.as_ref().is_none_or(|current| current.header.is_sealed(current.end));
+        if is_sealed {
+            let Next::Ready { .. } = self.next else { return };
+            let Next::Ready { file, header } = mem::replace(&mut self.next, Next::Nothing) else {
+                unreachable!("it was ready")
+            };
+            let end = HEADER_BYTES as u64;
+            self.current = Some(Current { file, header, end, first: None, holds: false });
+        }
+        let current = self.current.as_mut().expect("there is a segment now");
+        let batch = self.gathered.front().expect("it is not empty");
+        let bytes = current.header.padded(batch.bytes.len());
+        let seals = current.header.is_sealed(current.end + bytes);
+        let may_seal =
+            matches!(self.next, Next::Ready { .. }) || mutant!("log_sealed_without_next");
+        // Neither the first batch of a segment nor its copy can seal it: it has room for three.
+        if seals && !may_seal {
+            return;
+        }
+        let mut batch = self.gathered.pop().expect("it is not empty");
+        let after = batch.after.unwrap_or(self.durable);
+        format::seal(&mut batch.bytes, current.header.salt, current.end, batch.count, after);
+        batch.bytes.resize(bytes as usize, 0);
+        let (file, offset) = (current.file.clone(), current.end);
+        let until = Lsn(after.0 + u64::from(batch.count));
+        let flush = !mutant!("log_early_release");
+        let ticket = self.submit(Request::Write { file, offset, bytes: batch.bytes, flush }, disk);
+        self.under_way = Some(UnderWay { ticket, after, until, count: batch.count, bytes });
+    }
+
+    fn batch_is_durable(&mut self, memory: Vec<u8>) {
+        let batch = self.under_way.take().expect("its completion came");
+        let current = self.current.as_mut().expect("a batch lies in a segment");
+        current.end += batch.bytes;
+        if !mem::replace(&mut current.holds, true) {
+            let (file, bytes) = (current.file.clone(), current.header.file_bytes);
+            let first = current.first.unwrap_or(batch.after);
+            self.used.push_back(Used { file, bytes, first });
+        }
+        self.durable = self.durable.max(batch.until);
+        self.gathered.reuse(memory);
+    }
+
+    /// Keeps a batch for which there was no room.
+    fn hold(&mut self, mut bytes: Vec<u8>) {
+        let batch = self.under_way.take().expect("its completion came");
+        let length = format::u32_at(&bytes, 0) as usize;
+        bytes.truncate(HEAD_BYTES + length);
+        let held = Gathered { bytes, count: batch.count, after: Some(batch.after) };
+        self.gathered.push_front(held);
+        self.full = !mutant!("log_fsync_retry");
+    }
+
+    // --- segments ------------------------------------------------------------------------------
+
+    /// Begins to prepare the next segment, if it is time.
+    fn prepare(&mut self, disk: &mut impl Disk) {
+        let may = self.current.as_ref().is_none_or(|current| current.holds)
+            || mutant!("log_prepared_early");
+        if !matches!(self.next, Next::Nothing) || !may {
+            return;
+        }
+        let least = HEADER_BYTES as u64 + 3 * u64::from(self.batch_bytes_max);
+        let file_bytes = self.options.segment_bytes.max(least);
+        let (file, stage) = if let Some(file) = self.remade.take() {
+            (file, Stage::Create)
+        } else if let Some((file, bytes)) = self.pool.pop_front() {
+            (file, if bytes == file_bytes { Stage::Header } else { Stage::Create })
+        } else {
+            self.slot += 1;
+            (names::name(self.identity.lane, self.slot - 1, SEGMENT), Stage::Create)
+        };
+        let header = Header {
+            kind: FileKind::Segment,
+            identity: self.identity,
+            number: self.number,
+            after: self.durable,
+            salt: self.rng.next_u64(),
+            file_bytes,
+            batch_bytes_max: self.batch_bytes_max,
+            align: self.align,
+        };
+        self.next = Next::Preparing { file, header, stage, ticket: Ticket(0) };
+        self.run_stage(disk);
+    }
+
+    fn run_stage(&mut self, disk: &mut impl Disk) {
+        let Next::Preparing { file, header, stage, .. } = &self.next else { return };
+        let file = file.clone();
+        let flush = !mutant!("log_header_not_flushed");
+        let request = match *stage {
+            Stage::Create => Request::Create { file },
+            Stage::Zero(offset) => {
+                let bytes = (header.file_bytes - offset).min(ZERO_BYTES) as u32;
+                let flush = offset + u64::from(bytes) == header.file_bytes;
+                Request::Zero { file, offset, bytes, flush }
+            }
+            Stage::Header => Request::Write { file, offset: 0, bytes: header.encode(), flush },
+            Stage::Directory => Request::FlushDirectory,
+        };
+        let started = self.submit(request, disk);
+        if let Next::Preparing { ticket, .. } = &mut self.next {
+            *ticket = started;
+        }
+    }
+
+    fn next_stage(&mut self, disk: &mut impl Disk) {
+        let Next::Preparing { file, header, stage, .. } = &mut self.next else { return };
+        *stage = match *stage {
+            Stage::Create => Stage::Zero(0),
+            Stage::Zero(offset) if offset + ZERO_BYTES < header.file_bytes => {
+                Stage::Zero(offset + ZERO_BYTES)
+            }
+            Stage::Zero(_) => Stage::Header,
+            Stage::Header if !mutant!("log_directory_not_flushed") => Stage::Directory,
+            Stage::Header | Stage::Directory => {
+                self.next = Next::Ready { file: file.clone(), header: header.clone() };
+                self.number += 1;
+                return;
+            }
+        };
+        self.run_stage(disk);
+    }
+
+    /// There is no room for another segment: gives back what it has taken.
+    fn give_up_preparing(&mut self, disk: &mut impl Disk) {
+        let Next::Preparing { file, .. } = mem::replace(&mut self.next, Next::Nothing) else {
+            return;
+        };
+        self.full = true;
+        let ticket = self.submit(Request::Remove { file: file.clone() }, disk);
+        self.next = Next::Removing { file, ticket };
+    }
+
+    fn submit(&mut self, request: Request, disk: &mut impl Disk) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        disk.submit(ticket, request);
+        ticket
+    }
+}
+
+/// Where the last batch is written again in a segment that holds nothing but copies of it. It takes
+/// two places at most, since the segment must not be sealed before it holds a durable batch.
+fn copy_place(tail: &Tail) -> u64 {
+    let start = HEADER_BYTES as u64;
+    if tail.twin && !mutant!("log_copy_over_the_first") {
+        // If the second was durable, its flush has covered the first, too.
+        tail.offset
+    } else if tail.twin || tail.end - tail.offset == tail.offset - start {
+        // The first is lost, and was as long.
+        start
+    } else {
+        tail.end
+    }
+}

@@ -1,0 +1,10 @@
+//! The log on a simulated disk.
+
+mod golden;
+mod histories;
+mod host;
+mod recovery;
+mod snapshot;
+mod voter;
+mod world;
+mod writing;
