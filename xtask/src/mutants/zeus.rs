@@ -419,6 +419,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("zeus", "turns::")],
         in_gate: true,
     },
+    Mutant {
+        name: "zeus_former_owner_untold",
+        home: "zeus",
+        guard: "a former owner outside the group is told that a key was taken",
+        checks: &[Tests("zeus", "turns::")],
+        in_gate: true,
+    },
     move_mutant(
         "zeus_learnt_key_left_out",
         "what a node has applied it applies to keys that it learns before it confirms that again",

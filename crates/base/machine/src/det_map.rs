@@ -123,6 +123,33 @@ impl<K: Ord + Hash, V> DetMap<K, V> {
         self.0.iter().map(|(key, value)| count(key, value)).sum()
     }
 
+    /// The keys, in their order, for whose entries a condition holds.
+    pub fn keys_that(&self, mut condition: impl FnMut(&K, &V) -> bool) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let entries = self.0.iter().filter(|(key, value)| condition(key, value));
+        let mut keys: Vec<K> = entries.map(|(key, _)| key.clone()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The least of what is made of the values.
+    pub fn least<T: Ord>(&self, of: impl FnMut(&V) -> T) -> Option<T> {
+        self.0.values().map(of).min()
+    }
+
+    /// Changes every value. What is done with one must not depend on which came before.
+    pub fn change_all(&mut self, change: impl FnMut(&mut V)) {
+        self.0.values_mut().for_each(change);
+    }
+
+    /// Takes away the entries for which a condition does not hold. It must not depend on which one is
+    /// asked first.
+    pub fn retain(&mut self, mut condition: impl FnMut(&K, &V) -> bool) {
+        self.0.retain(|key, value| condition(key, value));
+    }
+
     /// Whether a condition holds for some entry. It must not depend on which one is asked first.
     pub fn any(&self, mut condition: impl FnMut(&K, &V) -> bool) -> bool {
         self.0.iter().any(|(key, value)| condition(key, value))
@@ -189,6 +216,14 @@ mod tests {
         }
         assert_eq!(lookup.sorted(), ordered.iter().collect::<Vec<_>>());
         assert_eq!(format!("{lookup:?}"), format!("{ordered:?}"));
+        assert_eq!(lookup.keys_that(|_, _| true), ordered.keys().copied().collect::<Vec<_>>());
+        assert_eq!(lookup.least(|value| *value), ordered.values().min().copied());
+        lookup.change_all(|value| *value += 1);
+        ordered.values_mut().for_each(|value| *value += 1);
+        lookup.retain(|_, value| value % 3 == 0);
+        ordered.retain(|_, value| *value % 3 == 0);
+        assert!(!ordered.is_empty());
+        assert_eq!(lookup.sorted(), ordered.iter().collect::<Vec<_>>());
     }
 
     #[test]

@@ -56,6 +56,10 @@ pub fn hash_slot(key: &[u8]) -> u16 {
 
 /// The unit of a key, which its hash slot follows from: its hash tag, or else the whole key.
 pub fn unit_of(key: &[u8]) -> &[u8] {
+    // Most have none, which is seen sooner than where one begins.
+    if !key.contains(&b'{') {
+        return key;
+    }
     let tagged = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let close = rest.iter().position(|&byte| byte == b'}')?;
@@ -64,25 +68,36 @@ pub fn unit_of(key: &[u8]) -> &[u8] {
     tagged.unwrap_or(key)
 }
 
+/// Four bytes at a time: what each of them makes of the remainder does not depend on the others.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)])
+    let (fours, rest) = bytes.as_chunks::<4>();
+    let crc = fours.iter().fold(0, |crc: u16, &[first, second, third, fourth]| {
+        let [high, low] = crc.to_be_bytes();
+        let bytes = [fourth, third, low ^ second, high ^ first];
+        let of = |place: usize| CRC16[place][usize::from(bytes[place])];
+        of(0) ^ of(1) ^ of(2) ^ of(3)
+    });
+    rest.iter().fold(crc, |crc, &byte| (crc << 8) ^ CRC16[0][usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// What each byte makes of an empty remainder, by the polynomial of XMODEM.
-const CRC16: [u16; 256] = {
-    let mut table = [0; 256];
+/// What each byte, with none to three zeros behind it, makes of an empty remainder, by the polynomial of
+/// XMODEM.
+const CRC16: [[u16; 256]; 4] = {
+    let mut tables = [[0; 256]; 4];
     let mut byte = 0;
     while byte < 256 {
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
-        while bit < 8 {
+        while bit < 32 {
             crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
             bit += 1;
+            if bit % 8 == 0 {
+                tables[bit / 8 - 1][byte] = crc;
+            }
         }
-        table[byte] = crc;
         byte += 1;
     }
-    table
+    tables
 };
 
 /// The partition of a key, out of `partitions`: equal shares of the slots of a Redis cluster, so
@@ -104,6 +119,21 @@ mod tests {
         assert_eq!(hash_slot(b"foo"), 12182);
         assert_eq!(hash_slot(b"{user1000}.following"), hash_slot(b"{user1000}.followers"));
         assert_eq!(hash_slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16384);
+    }
+
+    #[test]
+    fn the_remainder_of_any_length_is_that_of_one_bit_after_the_other() {
+        let bytes: [u8; 41] = core::array::from_fn(|at| (at * 89 + 7) as u8);
+        for length in 0..=bytes.len() {
+            let bits = bytes[..length]
+                .iter()
+                .flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
+            let by_bit = bits.fold(0_u16, |crc, bit| {
+                let carry = crc >> 15 ^ u16::from(bit);
+                (crc << 1) ^ (carry * 0x1021)
+            });
+            assert_eq!(crc16(&bytes[..length]), by_bit, "{length}");
+        }
     }
 
     #[test]

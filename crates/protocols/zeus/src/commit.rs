@@ -200,7 +200,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut followers = keepers_of_call(&self.layout, &call);
         for item in written.iter() {
             depends_on.push(self.pipeline.touched.write(item.key, slot));
-            followers = followers.union(self.layout.group(item.key));
+            let group = self.layout.group(item.key);
+            self.turn.told_taken(item.key, group);
+            followers = followers.union(group);
         }
         depends_on.extend(read.iter().map(|key| self.pipeline.touched.read(key, slot)));
         depends_on.retain(|slot| *slot > 0);

@@ -16,7 +16,6 @@
 //! written it is committed at all replicas, and none waits with it. Until then its answer is
 //! deferred; no new transaction begins with the key meanwhile.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Table, mutant};
@@ -25,7 +24,7 @@ use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, Writ
 use crate::message::{Message, Requester, Settled};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::{Agreement, Value};
-use crate::state::{Key, Zeus};
+use crate::state::Zeus;
 
 /// How many timestamps a driver chooses from.
 const CHANCES: u64 = 16;
@@ -74,8 +73,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         resumes: bool,
         effects: &mut impl Effects<Self>,
     ) {
-        let drives = self.layout.directory(key).any(|node| node == self.layout.node);
-        if !drives {
+        if !self.layout.directory(key).contains(&self.layout.node) {
             return effects.ignored("zeus: REQ to a node that does not drive");
         }
         self.observe(requester.stamp.version);
@@ -93,7 +91,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: REQ of the owner");
         }
         let at = self.next_round_at(meta.round);
-        self.begin_round(key, at, requester, Settled::default(), OwnerState::Drive);
+        self.begin_round(key, at, requester, meta.settled(), OwnerState::Drive);
         self.drive(now, key, effects);
     }
 
@@ -147,8 +145,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Takes a round for the one that is under way. It begins from the entry that was settled last, as
-    /// another node says or as this one knows: a key that nobody owned may have got an owner by name,
-    /// and not every arbiter may have heard of that owner.
+    /// another node says or as this one knows.
     pub(crate) fn begin_round(
         &mut self,
         key: &[u8],
@@ -157,16 +154,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         previous: Settled,
         state: OwnerState,
     ) {
-        let previous = previous.max(self.settled(key));
         let before = self.rounds.get(key);
         let (given, next) = before.map_or((false, None), |round| (round.given, round.next));
+        let is_driver = state == OwnerState::Drive;
         let round = Round {
             at,
             requester,
             previous,
             agreed: false,
             given,
-            drivers: NodeSet::EMPTY,
+            drivers: is_driver.then_some(self.layout.node).into_iter().collect(),
             agreements: NodeSet::EMPTY,
             wait: Backoff::AT_REST,
             next,
@@ -180,10 +177,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Some(round) = self.rounds.get_mut(key) else { return };
         round.wait.begin(now, self.config.message_loss_timeout);
         self.wake_at = self.wake_at.min(round.wait.deadline());
+        let is_driver = round.drivers.contains(self.layout.node);
         round.drivers.insert(self.layout.node);
         let &mut Round { at, requester, previous, agreed, .. } = round;
         let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
-        self.change_meta(key, |meta| meta.state = OwnerState::Drive);
+        if !is_driver {
+            self.change_meta(key, |meta| meta.state = OwnerState::Drive);
+        }
         effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
         match agreed {
             true => self.tell_agreement(now, key, effects),
@@ -218,13 +218,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         previous: Settled,
         effects: &mut impl Effects<Self>,
     ) {
-        let known = self.settled(key);
+        let meta = self.meta(key);
+        let known = self.settled_by(&meta, key);
         let is_behind = previous < known && !mutant!("zeus_driver_left_behind");
+        // A key that nobody owned may have got an owner by name of which the driver has not heard.
         let previous = previous.max(known);
         if !self.layout.arbiters(previous.owner, key).contains(self.layout.node) {
             return effects.ignored("zeus: INV to a node that is no arbiter");
         }
-        let meta = self.meta(key);
         if meta.state == OwnerState::Valid && at <= meta.round {
             // The driver has missed that the round, or a later one, is settled.
             if mutant!("zeus_stale_replay_silent") {
@@ -329,16 +330,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let &Round { at, requester, previous, drivers, .. } = round;
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
         let receiver = self.layout.node_of(requester.member);
-        let has_copy = |node| self.layout.directory(key).any(|other| other == node);
-        let lacks_copy = receiver.is_some_and(|node| !has_copy(node));
         let clock = self.clock;
-        let version = self.meta(key).version;
-        let mut packed = Vec::new();
-        let record = self.table.lock_existing(key);
-        let whole = record.and_then(|record| record.whole(&mut packed).map(Value::of));
-        // Not all know as much of a key that is absent.
-        let copy = (is_owner && (lacks_copy || whole.is_none()))
-            .then(|| whole.as_ref().map(Value::content));
+        let (version, value) = self.version_and_value(key, is_owner, receiver);
+        let copy = value.as_ref().map(|value| value.as_ref().map(Value::content));
         let message = Message::Ack { key, round: at, requester, previous, version, clock, copy };
         let agreement = Agreement { key, round: at, requester, previous, version, copy };
         match receiver {
@@ -351,6 +345,25 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.on_agreement_of_orphan(now, self.layout.node, key, at, effects);
             }
         }
+    }
+
+    /// The version of a key, and what its owner sends with it: all that the key holds, to a node that has
+    /// no copy. Of a key that is absent not all know as much, so that is said to everybody.
+    fn version_and_value(
+        &mut self,
+        key: &[u8],
+        is_owner: bool,
+        receiver: Option<NodeId>,
+    ) -> (Timestamp, Option<Option<Value>>) {
+        let absent = self.absent(key);
+        let directory = self.layout.directory(key);
+        let lacks_copy = is_owner && receiver.is_some_and(|node| !directory.contains(&node));
+        let Some(record) = self.table.lock_existing(key) else {
+            return (absent.version, is_owner.then_some(None));
+        };
+        let version = record.meta().or(absent).version;
+        let is_sent = is_owner && (lacks_copy || record.content().is_none());
+        (version, is_sent.then(|| record.whole(&mut Vec::new()).map(Value::of)))
     }
 
     /// An arbiter agrees to a round that this node drives because its requester is gone. The round is
@@ -397,7 +410,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.layout.in_group(key) && meta.round == Timestamp::ZERO {
             return effects.ignored("zeus: VAL to a node that is no arbiter");
         }
-        self.settle(now, key, at, owner, effects);
+        self.settle_from(now, meta, key, at, owner, effects);
     }
 
     /// Takes over the settled entry of a key. What this node has had of the key goes if it is neither
@@ -411,6 +424,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let meta = self.meta(key);
+        self.settle_from(now, meta, key, at, owner, effects);
+    }
+
+    /// The same for a key whose words are known.
+    pub(crate) fn settle_from(
+        &mut self,
+        now: Now,
+        meta: Meta,
+        key: &[u8],
+        at: Timestamp,
+        owner: MemberNumber,
+        effects: &mut impl Effects<Self>,
+    ) {
         let is_settled = (meta.round, meta.owner, meta.state) == (at, owner, OwnerState::Valid);
         if is_settled && !self.rounds.contains_key(key) && self.layout.in_group(key) {
             return;
@@ -423,8 +449,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.rounds.get(key).is_some_and(|round| round.at < at) {
             self.supersede(now, key, owner, effects);
         }
-        let before = self.settled(key).owner;
-        let before = self.layout.owner(before, key);
+        let before = self.layout.owner(self.settled_by(&meta, key).owner, key);
         // A replica that joins has seen no move of what it copies.
         let is_known = self.rounds.contains_key(key) || meta.round != Timestamp::ZERO;
         let after = self.layout.node_of(owner);
@@ -457,13 +482,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Drives the rounds that seem stuck.
     pub(crate) fn repeat_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let due = |(_, round): &(&Key, &mut Round)| round.wait.deadline() <= now.monotonic;
-        let mut keys = Vec::new();
-        for (key, round) in self.rounds.iter_mut().filter(due) {
+        for key in self.rounds.keys_that(|_, round| round.wait.deadline() <= now.monotonic) {
+            let Some(round) = self.rounds.get_mut(&key) else { continue };
             self.config.wait_longer(&mut round.wait, now);
-            keys.push(key.clone());
-        }
-        for key in keys {
             effects.probe("zeus: a round is driven again");
             self.drive(now, &key, effects);
         }
@@ -472,9 +493,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Drives every round again that is under way here: in a new epoch its arbiters may be others, and
     /// its driver or its requester gone.
     pub(crate) fn renew_rounds(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let keys: Vec<Box<[u8]>> = self.rounds.keys().cloned().collect();
         let wait = self.wait(now);
-        for key in keys {
+        for key in self.rounds.keys_that(|_, _| true) {
             let Some(round) = self.rounds.get_mut(&key) else { continue };
             let arbiters = self.layout.arbiters(round.previous.owner, &key);
             if !arbiters.contains(self.layout.node) {
@@ -517,13 +537,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// The entry of a key that is settled: not the round that is under way.
     pub(crate) fn settled(&mut self, key: &[u8]) -> Settled {
-        match self.rounds.get(key) {
-            Some(round) if !mutant!("zeus_unsettled_round_told") => round.previous,
-            _ => {
-                let Meta { round, owner, .. } = self.meta(key);
-                Settled { round, owner }
-            }
-        }
+        self.settled_before(key).unwrap_or_else(|| self.meta(key).settled())
+    }
+
+    /// The same by the words of its record.
+    fn settled_by(&self, meta: &Meta, key: &[u8]) -> Settled {
+        self.settled_before(key).unwrap_or(meta.settled())
+    }
+
+    /// The entry that the round under way begins from, if there is one.
+    fn settled_before(&self, key: &[u8]) -> Option<Settled> {
+        let round = self.rounds.get(key).filter(|_| !mutant!("zeus_unsettled_round_told"));
+        round.map(|round| round.previous)
     }
 
     /// A key has an owner by name, and the round that is under way here does not name it: a default
@@ -543,6 +568,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     pub(crate) fn next_round(&self) -> Instant {
-        self.rounds.values().map(|round| round.wait.deadline()).min().unwrap_or(Instant::NEVER)
+        self.rounds.least(|round| round.wait.deadline()).unwrap_or(Instant::NEVER)
     }
 }

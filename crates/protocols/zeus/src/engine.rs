@@ -165,7 +165,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
     }
 
     fn warm<'a>(&self, messages: impl Iterator<Item = &'a [u8]>) {
-        self.table.warm(messages.flat_map(Message::keys_of_update));
+        self.table.warm(messages.flat_map(Message::keys_ahead));
     }
 
     fn end_turn(&mut self, _: Now, effects: &mut impl Effects<Self>) {

@@ -375,7 +375,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             if !adopts {
             } else if item.round >= known.round {
                 // The coordinator owns it, so the round is settled.
-                self.settle(now, item.key, item.round, coordinator, effects);
+                self.settle_from(now, known, item.key, item.round, coordinator, effects);
             } else {
                 let settled = Settled { round: item.round, owner: coordinator };
                 self.adopt_beneath(now, item.key, settled, effects);

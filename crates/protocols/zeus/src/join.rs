@@ -301,6 +301,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Entry { key, settled, under_way, .. } = *entry;
         match under_way.filter(|_| !mutant!("zeus_copy_without_rounds")) {
             Some((round, requester)) if round > meta.round => {
+                let settled = settled.max(self.settled(key));
                 self.begin_round(key, round, requester, settled, OwnerState::Invalid);
                 self.drive(now, key, effects);
             }

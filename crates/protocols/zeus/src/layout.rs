@@ -233,8 +233,8 @@ impl Layout {
     }
 
     /// The members that have all that was committed of a key, in the order of its group.
-    pub(crate) fn directory<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = NodeId> + 'a {
-        self.shard(key).into_iter().flat_map(|shard| shard.directory.iter().copied())
+    pub(crate) fn directory(&self, key: &[u8]) -> &[NodeId] {
+        self.shard(key).map(|shard| &*shard.directory).unwrap_or_default()
     }
 
     /// The members that may be read a key from: those that have it and will go on to. No write waits
@@ -261,7 +261,7 @@ impl Layout {
 
     /// The owner of a key whose owner is not a live member, or that never had one.
     pub(crate) fn default_owner(&self, key: &[u8]) -> Option<NodeId> {
-        self.directory(key).next()
+        self.directory(key).first().copied()
     }
 
     /// Where a member lives that is live.

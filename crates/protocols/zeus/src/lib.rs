@@ -25,7 +25,7 @@
 //! | REQ | requester → directory node | I want this key; drive a round for me |
 //! | INV | driver → arbiters (group and owner) | may it move in this round? |
 //! | ACK | arbiter → requester | it may; from the owner, with the value if there is no copy |
-//! | VAL | requester → arbiters | I have it |
+//! | VAL | requester → arbiters | I have it (or the R-INV of what it writes says so) |
 //! | NACK | driver → requester | another round was first |
 //! | R-INV, R-ACK, R-VAL | coordinator ↔ followers | apply this; these are applied; committed up to here |
 //! | LACKS, WHOLE | follower ↔ coordinator or group | I lack what it changes; all of the value |
@@ -320,7 +320,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_looks(now, effects);
         self.sweep(now, effects);
         self.repeat_floor(now, effects);
-        let requests = self.acquisitions.values().map(Acquisition::again_at);
+        let requests = self.acquisitions.least(Acquisition::again_at);
         let is_live = |from: MemberNumber| self.layout.node_of(from).is_some();
         let streams = self.streams.iter();
         let streams = streams.map(|(from, stream)| stream.next_deadline(is_live(*from)));
@@ -334,7 +334,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.next_sweep(),
             self.floor.next_deadline(),
         ];
-        let next = requests.chain(streams).chain(rest).min();
+        let next = requests.into_iter().chain(streams).chain(rest).min();
         self.wake_at = self.wake_at.min(next.unwrap_or(Instant::NEVER));
     }
 

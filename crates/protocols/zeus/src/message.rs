@@ -809,13 +809,17 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The first keys of a message, not checked, if it is an update; otherwise none.
-    pub(crate) fn keys_of_update(bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    /// The first keys of a message whose records it will be about, not checked: of an update, and the
+    /// key of a round.
+    pub(crate) fn keys_ahead(bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         const FIRST: usize = 4;
         let mut reader = Reader(bytes);
+        let kind = reader.u8().unwrap_or(0);
         let mut count = || -> Result<u32, Malformed> {
-            if reader.u8()? != UPDATE {
-                return Ok(0);
+            match kind {
+                REQ | INV | ACK | VAL => return Ok(1),
+                UPDATE => {}
+                _ => return Ok(0),
             }
             reader.u32()?;
             reader.u64()?;
@@ -825,7 +829,10 @@ impl<'a> Message<'a> {
             reader.u32()
         };
         let count = count().unwrap_or(0) as usize;
-        (0..count.min(FIRST)).map_while(move |_| Some(read_item(&mut reader).ok()?.key))
+        (0..count.min(FIRST)).map_while(move |_| match kind {
+            UPDATE => Some(read_item(&mut reader).ok()?.key),
+            _ => reader.bytes().ok(),
+        })
     }
 }
 
@@ -858,7 +865,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keys_of_an_update_are_known_ahead() {
+    fn the_keys_of_messages_are_known_ahead() {
         let keys: [&[u8]; 6] = [b"a", b"b", b"c", b"d", b"e", b"f"];
         let item = |key| Item { key, round: Timestamp::ZERO, content: None, base: None };
         let items = Items::write(keys.map(item).into_iter());
@@ -873,12 +880,17 @@ mod tests {
         };
         let mut bytes = Vec::new();
         Message::Update(update).encode(&mut Writer(&mut bytes));
-        assert!(Message::keys_of_update(&bytes).eq(keys[..4].iter().copied()));
+        assert!(Message::keys_ahead(&bytes).eq(keys[..4].iter().copied()));
         // Whatever is cut off, there are fewer.
         for end in 0..bytes.len() {
-            assert!(Message::keys_of_update(&bytes[..end]).count() <= 4);
+            assert!(Message::keys_ahead(&bytes[..end]).count() <= 4);
         }
         bytes[0] = APPLIED;
-        assert_eq!(Message::keys_of_update(&bytes).count(), 0);
+        assert_eq!(Message::keys_ahead(&bytes).count(), 0);
+        let (key, round, owner) = (b"key".as_slice(), Timestamp::ZERO, MemberNumber(2));
+        bytes.clear();
+        Message::Val { key, round, owner }.encode(&mut Writer(&mut bytes));
+        assert!(Message::keys_ahead(&bytes).eq([key]));
+        assert_eq!(Message::keys_ahead(&bytes[..7]).count(), 0);
     }
 }

@@ -6,6 +6,8 @@ use quorate_engine::Readable;
 use quorate_machine::mutant;
 use quorate_types::{MemberNumber, Timestamp};
 
+use crate::message::Settled;
+
 /// Whether the value may be read (the paper's `t_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DataState {
@@ -60,6 +62,11 @@ impl Hash for Meta {
 }
 
 impl Meta {
+    /// The entry of the directory, if no round is under way.
+    pub(crate) fn settled(&self) -> Settled {
+        Settled { round: self.round, owner: self.owner }
+    }
+
     /// Counts a move.
     pub(crate) fn moved(self) -> Self {
         Self { moves: (self.moves + 1).min(MOVES_MAX), ..self }

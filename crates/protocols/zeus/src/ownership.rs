@@ -6,7 +6,6 @@
 //! comes, the key stays here until somebody else asks for it.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use quorate_machine::{
     Backoff, Command, Content, Effects, LaneShared, Record as _, Table, ValueKind, mutant,
@@ -155,11 +154,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         acquisition.wait.begin(now, self.config.message_loss_timeout);
         self.wake_at = self.wake_at.min(acquisition.again_at());
         let (requester, resumes) = (acquisition.requester, !acquisition.is_wanted);
-        let directory = self.layout.directory(key).count();
-        let own = self.layout.directory(key).position(|node| node == self.layout.node);
-        let turn = acquisition.tries as usize % directory.max(1);
+        let directory = self.layout.directory(key);
+        let own = directory.iter().position(|node| *node == self.layout.node);
+        let turn = acquisition.tries as usize % directory.len().max(1);
         acquisition.tries += 1;
-        let driver = self.layout.directory(key).nth(own.unwrap_or(turn));
+        let driver = directory.get(own.unwrap_or(turn)).copied();
         match driver {
             None => {
                 effects.probe("zeus: a key has no directory");
@@ -295,8 +294,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let next = self.rounds.remove(key).and_then(|round| round.next);
         self.changed.insert(key.into());
         let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
-        let owner = self.layout.number;
-        effects.broadcast(others, &Message::Val { key, round, owner });
+        self.turn.say_taken(key.into(), round, others);
         self.next.extend(next.map(|next| (key.into(), next)));
         if mutant!("zeus_steal_before_use") {
             self.changed.remove(key);
@@ -306,16 +304,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Makes the requests again that are due; when the next one is.
     pub(crate) fn repeat_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let is_due = |(_, open): &(&Key, &mut Acquisition)| open.again_at() <= now.monotonic;
-        let mut due = Vec::new();
-        for (key, open) in self.acquisitions.iter_mut().filter(is_due) {
+        let due = self.acquisitions.keys_that(|_, open| open.again_at() <= now.monotonic);
+        for key in due {
+            let Some(open) = self.acquisitions.get_mut(&key) else { continue };
             if open.rejected_until.is_none() {
                 self.config.wait_longer(&mut open.wait, now);
             }
-            due.push(key.clone());
-        }
-        for key in due {
-            if self.acquisitions[&key].is_wanted {
+            if open.is_wanted {
                 effects.probe("zeus: a request is made again");
                 self.request(now, &key, effects);
             } else {
@@ -330,16 +325,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         self.acquisitions.retain(|_, open| open.is_wanted);
-        self.acquisitions.values_mut().for_each(|open| open.tally = None);
+        self.acquisitions.change_all(|open| open.tally = None);
     }
 
     /// Makes every request again: its driver may be gone.
     pub(crate) fn renew_requests(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let keys: Vec<Key> = self.acquisitions.keys().cloned().collect();
         if !mutant!("zeus_wait_outlives_epoch") {
-            self.acquisitions.values_mut().for_each(|open| open.wait = Backoff::default());
+            self.acquisitions.change_all(|open| open.wait = Backoff::default());
         }
-        for key in keys {
+        for key in self.acquisitions.keys_that(|_, _| true) {
             self.request(now, &key, effects);
         }
     }

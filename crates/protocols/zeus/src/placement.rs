@@ -20,8 +20,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::hash::{Hash, Hasher};
 
 use quorate_engine::{Pins, Place};
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{Duration, Instant, LaneId, Now, unit_of};
+use quorate_machine::{Command, DetMap, Effects, LaneShared, Table, mutant};
+use quorate_types::{Duration, Instant, LaneId, Now, hash_key, unit_of};
 
 use crate::lanes::Letter;
 use crate::meta::Meta;
@@ -39,8 +39,9 @@ const NOTES_MAX: usize = 64 * 1024;
 /// The moves of this lane's keys that count, and the units that bounce.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounces {
-    moves: VecDeque<(Instant, Key)>,
-    counts: BTreeMap<Key, u32>,
+    moves: VecDeque<(Instant, u64)>,
+    /// By the hash of the key: of two keys that share one both may seem to bounce.
+    counts: DetMap<u64, u32>,
     /// The units that are used at their default owner, and until when; of every lane of this node.
     held: BTreeMap<Key, Instant>,
 }
@@ -52,24 +53,25 @@ impl Hash for Bounces {
 
 impl Bounces {
     fn forget_before(&mut self, now: Instant) {
-        let is_over = |(at, _): &(Instant, Key)| *at + MOVES_WITHIN <= now;
+        let is_over = |(at, _): &(Instant, u64)| *at + MOVES_WITHIN <= now;
         while self.moves.front().is_some_and(is_over) || self.moves.len() > NOTES_MAX {
-            let (_, key) = self.moves.pop_front().expect("there is one");
-            let count = self.counts.get_mut(&key).expect("its moves are counted");
+            let (_, hash) = self.moves.pop_front().expect("there is one");
+            let count = self.counts.get_mut(&hash).expect("its moves are counted");
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&key);
+                self.counts.remove(&hash);
             }
         }
     }
 
     /// Notes a move of a key. Whether it bounces.
     fn note_move(&mut self, key: &[u8], now: Instant) -> bool {
-        self.moves.push_back((now, key.into()));
-        *self.counts.entry(key.into()).or_default() += 1;
+        let hash = hash_key(key);
         self.forget_before(now);
-        let count = self.counts.get(key).copied().unwrap_or_default();
-        count >= MOVES_MAX && !mutant!("zeus_bounces_uncounted")
+        self.moves.push_back((now, hash));
+        let (count, _) = self.counts.get_or_insert_with(hash, || 0);
+        *count += 1;
+        *count >= MOVES_MAX && !mutant!("zeus_bounces_uncounted")
     }
 
     /// A unit is used at its default owner for a while. Whether that is news.

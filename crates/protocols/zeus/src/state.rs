@@ -4,7 +4,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
-use quorate_machine::{Backoff, Command, LaneShared, Record as _, Rng, Table, Timeouts, mutant};
+use quorate_machine::{
+    Backoff, Command, DetMap, LaneShared, Record as _, Rng, Table, Timeouts, mutant,
+};
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
     lane_of_key,
@@ -104,9 +106,9 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     /// Requests for ownership so far.
     pub(crate) requests: u64,
     /// Keys that this node wants to own.
-    pub(crate) acquisitions: BTreeMap<Key, Acquisition>,
+    pub(crate) acquisitions: DetMap<Key, Acquisition>,
     /// Keys whose owner is not settled, as this node knows as one of their arbiters.
-    pub(crate) rounds: BTreeMap<Key, Round>,
+    pub(crate) rounds: DetMap<Key, Round>,
     /// This node's transactions that not all followers have applied.
     pub(crate) pipeline: Pipeline<X::Reply>,
     /// What other coordinators have sent.
@@ -172,8 +174,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             layout: Arc::default(),
             clock: 0,
             requests: 0,
-            acquisitions: BTreeMap::new(),
-            rounds: BTreeMap::new(),
+            acquisitions: DetMap::default(),
+            rounds: DetMap::default(),
             pipeline: Pipeline::default(),
             streams: BTreeMap::new(),
             recovery: None,

@@ -16,7 +16,7 @@ use quorate_types::{Duration, Instant, MemberNumber, Now, Timestamp, WriterId};
 
 use crate::join::RECORDS;
 use crate::layout::Shards;
-use crate::message::{Requester, Settled};
+use crate::message::Requester;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::state::Zeus;
 
@@ -161,9 +161,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Fate::Release => {
                 effects.probe("zeus: a key without a value is released");
                 self.sweep.is_wanted = true;
-                let at = self.meta(key).round;
-                let at = self.next_round_at(at);
-                self.begin_round(key, at, NOBODY, Settled::default(), OwnerState::Drive);
+                let settled = self.settled(key);
+                let at = self.next_round_at(settled.round);
+                self.begin_round(key, at, NOBODY, settled, OwnerState::Drive);
                 self.drive(now, key, effects);
             }
             Fate::WaitForFloor(at) => {

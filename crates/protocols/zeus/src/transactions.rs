@@ -21,8 +21,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Completion, Content, Effects, Gate, LaneShared, OneKey, Outcome, Record as _,
-    Refusal, Table, Verdict, Workspace as _, mutant,
+    Change, Command, Completion, Content, DetMap, Effects, Gate, LaneShared, OneKey, Outcome,
+    Record as _, Refusal, Table, Verdict, Workspace as _, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{LaneId, Now, Tag, Timestamp, limits};
@@ -75,7 +75,7 @@ pub(crate) struct Transactions<X> {
     ops: BTreeMap<u64, Op<X>>,
     last: u64,
     /// Those that need a key, except such as wait for their turn in their origin's line.
-    waiting: BTreeMap<Key, BTreeSet<u64>>,
+    waiting: DetMap<Key, BTreeSet<u64>>,
     /// Those of each origin, in order. The first waits for its keys.
     lines: BTreeMap<u64, VecDeque<u64>>,
     /// Those whose turn has just come.
@@ -117,7 +117,7 @@ impl<X> Default for Transactions<X> {
         Self {
             ops: BTreeMap::new(),
             last: 0,
-            waiting: BTreeMap::new(),
+            waiting: DetMap::default(),
             lines: BTreeMap::new(),
             ready: VecDeque::new(),
         }
@@ -201,7 +201,7 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     /// Every key that a transaction waits for.
     pub(crate) fn waited_for(&self) -> Vec<Key> {
-        self.waiting.keys().cloned().collect()
+        self.waiting.keys_that(|_, _| true)
     }
 
     fn add(&mut self, op: Op<X>) -> u64 {
@@ -226,13 +226,13 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     fn wait(&mut self, id: u64, keys: impl Iterator<Item = Key>) {
         for key in keys {
-            self.waiting.entry(key).or_default().insert(id);
+            self.waiting.get_or_insert_with(key, BTreeSet::new).0.insert(id);
         }
     }
 
     pub(crate) fn check_invariants(&self, is_stopped: bool) {
         assert!(self.ready.is_empty() || is_stopped, "a transaction whose turn has come was tried");
-        for (key, ids) in &self.waiting {
+        for (key, ids) in self.waiting.sorted() {
             assert!(!ids.is_empty(), "nobody waits for {key:?}");
             assert!(ids.iter().all(|id| self.ops[id].keys.contains(key)), "{key:?} is needed");
         }

@@ -1,15 +1,15 @@
-//! What is said once for all of a turn of the loop: which transactions were applied here (R-ACK), and how
-//! far this node's are committed (R-VAL). The latter needs no message to who is sent another
-//! transaction afterwards: that says so, too.
+//! What is said at the end of a turn of the loop: which transactions were applied here (R-ACK), how far
+//! this node's are committed (R-VAL), and which keys it has taken (VAL). The last two need no message
+//! to who is sent a transaction meanwhile that says so, too.
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{MemberNumber, NodeId, NodeSet, limits};
+use quorate_machine::{Command, DetMap, Effects, LaneShared, Table, mutant};
+use quorate_types::{MemberNumber, NodeId, NodeSet, Timestamp, limits};
 
 use crate::message::{Message, Slots};
 use crate::meta::Meta;
-use crate::state::Zeus;
+use crate::state::{Key, Zeus};
 
 /// What is said at the end of the turn. Empty between turns.
 #[derive(Clone, Hash, Debug, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Turn {
     applied: Vec<(NodeId, MemberNumber, u64)>,
     /// To these: up to which slot this node's transactions are committed.
     committed: NodeSet,
+    /// To whom: this node has taken a key, in this round.
+    taken: DetMap<Key, (Timestamp, NodeSet)>,
 }
 
 impl Turn {
@@ -36,6 +38,22 @@ impl Turn {
         self.committed = self.committed.difference(to);
     }
 
+    /// To say that this node has taken a key in a round.
+    pub(crate) fn say_taken(&mut self, key: Key, round: Timestamp, to: NodeSet) {
+        self.taken.insert(key, (round, to));
+    }
+
+    /// The members of a key's group are sent a transaction that writes it, and so are told whose it is.
+    pub(crate) fn told_taken(&mut self, key: &[u8], group: NodeSet) {
+        if let Some((_, to)) = self.taken.get_mut(key) {
+            *to = if mutant!("zeus_former_owner_untold") {
+                NodeSet::EMPTY
+            } else {
+                to.difference(group)
+            };
+        }
+    }
+
     /// What was applied in an epoch says nothing of the next: there this node may have to apply it to more
     /// keys.
     pub(crate) fn begin_epoch(&mut self, live: NodeSet) {
@@ -43,6 +61,8 @@ impl Turn {
             self.applied.clear();
         }
         self.committed = self.committed.intersection(live);
+        // Arbiters of rounds under way ask again.
+        self.taken.clear();
     }
 }
 
@@ -53,6 +73,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !to.is_empty() {
             let (coordinator, upto) = (self.layout.number, self.pipeline.committed);
             effects.broadcast(to, &Message::Committed { coordinator, upto });
+        }
+        if !self.turn.taken.is_empty() {
+            let owner = self.layout.number;
+            for (key, &(round, to)) in self.turn.taken.sorted() {
+                effects.broadcast(to, &Message::Val { key, round, owner });
+            }
+            self.turn.taken.clear();
         }
         if self.turn.applied.is_empty() {
             return;

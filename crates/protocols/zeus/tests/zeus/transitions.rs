@@ -228,9 +228,12 @@ fn a_requester_takes_the_key_before_it_tells_the_arbiters() {
     assert_eq!(cluster.writers("y"), [0; 0], "one agreement is missing");
     cluster.deliver(1, 2, "ack");
     assert_eq!(cluster.meta(2, "y").owner, cluster.number(2));
-    let told = cluster.pool.iter().filter(|packet| packet.is(2, 0, "val")).count();
-    assert_eq!(told, 2);
+    // What it writes tells them.
+    let told = cluster.pool.iter().filter(|packet| packet.is(2, 0, "r-inv")).count();
+    assert_eq!((told, cluster.pool.len()), (2, 2));
+    assert_ne!(cluster.meta(1, "y").owner, cluster.number(2));
     cluster.deliver_all();
+    assert_eq!(cluster.meta(1, "y").owner, cluster.number(2));
     cluster.read_by(tag);
 }
 

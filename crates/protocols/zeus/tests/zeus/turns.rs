@@ -1,8 +1,9 @@
-//! What is said once for all of a turn.
+//! What is said at the end of a turn. With four nodes and two replicas `d` belongs to nodes 2 and 3.
 
-use quorate_types::Role;
+use quorate_types::{NodeId, Role};
+use quorate_zeus::Message;
 
-use crate::support::Cluster;
+use crate::support::{Cluster, Replicas};
 
 /// A cluster in which node 1 owns both keys and has sent a transaction of each to node 2, in one turn of
 /// that.
@@ -71,4 +72,37 @@ fn what_was_applied_before_a_view_is_not_acknowledged_after_it() {
     cluster.install_on(3, &view);
     cluster.deliver_all();
     cluster.assert_quiet(["x", "y"].map(str::to_owned));
+}
+
+/// What is on the way to a node.
+fn kinds(cluster: &Cluster, to: u16) -> Vec<&'static str> {
+    let sent = cluster.pool.iter().filter(|packet| packet.to == NodeId(to));
+    sent.map(|packet| packet.kind()).collect()
+}
+
+#[test]
+fn the_members_of_its_group_hear_that_a_key_was_taken_with_what_was_written() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=x:1 write=y:1");
+    let tag = cluster.submit(2, "read=x append=y:2");
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv") || packet.is(0, 0, "ack"));
+    assert_eq!([1, 3].map(|to| kinds(&cluster, to)), [["val", "r-inv"]; 2]);
+    let taken = |message| matches!(message, Message::Val { key: b"x", .. } | Message::Update(_));
+    assert!(cluster.pool.iter().all(|packet| taken(packet.message())), "x is only read");
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [Some("1"), Some("1")]);
+    cluster.assert_quiet(["x", "y"].map(str::to_owned));
+}
+
+#[test]
+fn a_former_owner_outside_the_group_is_told_that_the_key_was_taken() {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::of(replicas, 4, |_| 0, u64::from);
+    cluster.run(1, "write=d:1");
+    assert!(cluster.record(1, "d").is_some());
+    cluster.submit(4, "append=d:2");
+    cluster.deliver_some(|packet| ["req", "inv", "ack"].contains(&packet.kind()));
+    assert_eq!([1, 2, 3].map(|to| kinds(&cluster, to)), [["val"], ["r-inv"], ["r-inv"]]);
+    cluster.deliver_all();
+    assert!(cluster.record(1, "d").is_none());
 }
