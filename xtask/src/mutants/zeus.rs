@@ -338,6 +338,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "a value that expires is not kept for as long as a deleted key",
         false,
     ),
+    release_mutant(
+        "zeus_full_list_forgets",
+        "where more is to be forgotten than is listed, a pass walks over all records",
+        false,
+    ),
     move_mutant("zeus_group_of_voters", "a group is of nodes that have what it holds", false),
     move_mutant("zeus_leaver_reads", "a node that is about to leave a group reads no more", false),
     move_mutant(

@@ -398,7 +398,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         };
         if is_own {
-            self.sweep.note(item.content);
+            self.sweep.note(item.key, item.content);
             self.note_arrived(item.key, version);
         } else {
             self.note_changed(item.key, effects);

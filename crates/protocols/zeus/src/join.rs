@@ -295,7 +295,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 }
                 let (version, data) = (entry.version, DataState::Valid);
                 record.set_meta(Meta { version, data, ..record.meta().or(absent) });
-                self.sweep.note(entry.content);
+                self.sweep.note(entry.key, entry.content);
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;

@@ -280,7 +280,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             owner: self.layout.number,
             moves: if has_moved { meta.moved().moves } else { meta.moves },
         });
-        self.sweep.note(record.content());
+        self.sweep.note(key, record.content());
         drop(record);
         if let Some(joining) = &mut self.joining {
             joining.awaited.remove(key);

@@ -259,7 +259,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
         let mut meta = record.meta().or(absent);
         change(&mut meta);
         record.set_meta(meta);
-        self.sweep.note(record.content());
+        self.sweep.note(key, record.content());
     }
 
     /// The owner of a key, as this node knows.

@@ -1,14 +1,18 @@
 //! What nobody asks for: values past their time, keys that were deleted, and records of shards that
 //! this node has left.
 //!
-//! A walk looks at a few records at a time. Another pass follows as long as one has found a record that
-//! it has to look at again.
+//! A pass looks at a few records at a time. Another one follows as long as one has found a record that
+//! it has to look at again. Such records are listed; if there are too many, a pass walks over all.
 //!
 //! A key without a value is *released* once it is of age: its default owner drives a round whose
 //! requester is nobody, and which is settled, as one whose requester is gone, with nobody as the owner.
 //! The owner agrees when it is done with the key, and gives it up; so no two nodes disagree on who owns
 //! a key that some have forgotten. Then every replica forgets the key when the floor lies above its
 //! version and its round (`floor.rs`).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use quorate_machine::{Command, Content, Effects, LaneShared, Record as _, Scan, Table, mutant};
 use quorate_types::placement::shard_of;
@@ -18,7 +22,7 @@ use crate::join::RECORDS;
 use crate::layout::Shards;
 use crate::message::Requester;
 use crate::meta::{DataState, Meta, OwnerState};
-use crate::state::Zeus;
+use crate::state::{Key, Zeus};
 
 /// How often the walk looks at some records.
 const EVERY: Duration = Duration::from_millis(20);
@@ -36,10 +40,20 @@ const NOBODY: Requester = Requester {
     stamp: Timestamp::new(u64::MAX, WriterId(u32::MAX)),
 };
 
-/// Where the walk is.
-#[derive(Clone, Hash, Debug)]
+/// Bytes of a list beyond which a pass walks over all records: of the keys, and so many more for each.
+const LISTED_BYTES_MAX: usize = 1 << 20;
+const LISTED_BYTES_EACH: usize = 64;
+
+/// Where the pass is.
+#[derive(Clone, Debug)]
 pub(crate) struct Sweep {
+    has_begun: bool,
+    /// What a pass that has begun still looks at; `None` if it walks over all records.
+    pass: Option<Listed>,
     scan: Scan,
+    /// The keys without a value, and those that expire, that the next pass looks at; `None` if they are
+    /// too many.
+    listed: Option<Listed>,
     at: Instant,
     /// Whether there may be something to do that this pass does not see.
     is_wanted: bool,
@@ -56,10 +70,51 @@ pub(crate) struct Sweep {
     pub(crate) left: Shards,
 }
 
+impl Hash for Sweep {
+    /// What is listed follows from the records.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { scan, pass, at, is_wanted, expires, wished, of_age, marked, left, .. } = self;
+        (scan, pass, at, is_wanted, expires).hash(state);
+        (wished, of_age, marked, left).hash(state);
+    }
+}
+
+/// Some keys.
+#[derive(Clone, Hash, Debug, Default)]
+struct Listed {
+    keys: BTreeSet<Key>,
+    bytes: usize,
+}
+
+impl Listed {
+    /// Adds a key; `false` if there is no room.
+    fn insert(&mut self, key: &[u8]) -> bool {
+        let bytes = self.bytes + key.len() + LISTED_BYTES_EACH;
+        if self.keys.contains(key) {
+            return true;
+        }
+        if bytes <= LISTED_BYTES_MAX {
+            self.bytes = bytes;
+            self.keys.insert(key.into());
+        }
+        bytes <= LISTED_BYTES_MAX
+    }
+
+    /// Takes out some keys.
+    fn take(&mut self, count: usize) -> Vec<Key> {
+        let keys: Vec<Key> = core::iter::from_fn(|| self.keys.pop_first()).take(count).collect();
+        self.bytes -= keys.iter().map(|key| key.len() + LISTED_BYTES_EACH).sum::<usize>();
+        keys
+    }
+}
+
 impl Default for Sweep {
     fn default() -> Self {
         Self {
+            has_begun: false,
+            pass: None,
             scan: Scan::default(),
+            listed: Some(Listed::default()),
             at: Instant::NEVER,
             is_wanted: false,
             expires: false,
@@ -72,15 +127,51 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    /// A record holds this now. If that may go one day, a walk will look.
-    pub(crate) fn note(&mut self, content: Option<Content<'_>>) {
+    /// A record holds this now. If that may go one day, a pass will look.
+    pub(crate) fn note(&mut self, key: &[u8], content: Option<Content<'_>>) {
         let expires = content.is_some_and(|content| content.expire_at.is_some());
-        self.is_wanted |= expires || content.is_none();
         self.expires |= expires;
+        if expires || content.is_none() {
+            self.is_wanted = true;
+            self.list(key);
+        }
+    }
+
+    /// The next pass looks at a key.
+    fn list(&mut self, key: &[u8]) {
+        let has_room = self.listed.as_mut().is_none_or(|listed| listed.insert(key));
+        if !has_room && !mutant!("zeus_full_list_forgets") {
+            self.listed = None;
+        }
+    }
+
+    /// Another pass follows this one, and looks at a key.
+    fn look_again(&mut self, key: &[u8]) {
+        self.is_wanted = true;
+        self.list(key);
+    }
+
+    /// The next keys to look at, and whether they are the last of this pass.
+    fn next_keys<T: Table>(&mut self, table: &T) -> (Vec<Key>, bool) {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.pass = self.listed.replace(Listed::default());
+        }
+        match &mut self.pass {
+            Some(listed) => (listed.take(RECORDS), listed.keys.is_empty()),
+            None => (self.scan.next_keys(table, RECORDS), self.scan.is_at_end()),
+        }
+    }
+
+    /// From now on this pass walks over all records.
+    fn walk(&mut self) {
+        let rest = self.pass.take().unwrap_or_default();
+        rest.keys.iter().for_each(|key| self.list(key));
+        (self.has_begun, self.scan) = (true, Scan::default());
     }
 }
 
-/// What a walk does with a record.
+/// What a pass does with a record.
 enum Fate {
     /// Nothing, now or later.
     Keep,
@@ -99,7 +190,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn sweep_shards(&mut self, now: Now, left: Shards) {
         self.sweep.left = left;
         if !left.is_empty() {
-            self.sweep.scan = Scan::default();
+            self.sweep.walk();
             self.sweep.at = now.monotonic + EVERY;
             self.wake_at = self.wake_at.min(self.sweep.at);
         }
@@ -134,12 +225,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         self.sweep.at = now.monotonic + EVERY;
-        for key in self.sweep.scan.next_keys(&self.table, RECORDS) {
+        let (keys, are_last) = self.sweep.next_keys(&self.table);
+        for key in keys {
             if self.is_own(&key) {
                 self.look_at(now, &key, effects);
             }
         }
-        if self.sweep.scan.is_at_end() {
+        if are_last {
+            (self.sweep.has_begun, self.sweep.pass) = (false, None);
             self.sweep.left = Shards::default();
             self.sweep.at = Instant::NEVER;
             let wished = core::mem::take(&mut self.sweep.wished);
@@ -153,28 +246,30 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn look_at(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
         match self.fate(now, key) {
             Fate::Keep => {}
-            Fate::ComeBack => self.sweep.is_wanted = true,
+            Fate::ComeBack => self.sweep.look_again(key),
             Fate::Expire => {
-                self.sweep.is_wanted = true;
+                self.sweep.look_again(key);
                 self.delete_expired(now, key, effects);
             }
             Fate::Release => {
                 effects.probe("zeus: a key without a value is released");
-                self.sweep.is_wanted = true;
+                self.sweep.look_again(key);
                 let settled = self.settled(key);
                 let at = self.next_round_at(settled.round);
                 self.begin_round(key, at, NOBODY, settled, OwnerState::Drive);
                 self.drive(now, key, effects);
             }
             Fate::WaitForFloor(at) => {
-                self.sweep.is_wanted = true;
+                self.sweep.look_again(key);
                 self.sweep.wished = self.sweep.wished.max(at);
             }
             Fate::Forget(seen) => {
                 effects.probe("zeus: a record is forgotten");
                 // Another lane may just have applied something.
                 let is_same = |meta| meta == seen || mutant!("zeus_forgets_what_has_changed");
-                self.table.remove_if(key, |record| is_same(record.meta()));
+                if !self.table.remove_if(key, |record| is_same(record.meta())) {
+                    self.sweep.list(key);
+                }
             }
         }
     }
@@ -182,7 +277,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Another lane has changed a key of this one.
     pub(crate) fn note_key(&mut self, key: &[u8]) {
         if let Some(record) = self.table.lock_existing(key) {
-            self.sweep.note(record.content());
+            self.sweep.note(key, record.content());
         }
     }
 

@@ -852,7 +852,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Change::Delete => record.clear(),
         }
         if is_own {
-            self.sweep.note(record.content());
+            self.sweep.note(key, record.content());
         }
         assert!(meta.version < version, "a transaction is above all that it overwrites");
         record.set_meta(Meta { version, data: DataState::Write, ..meta });

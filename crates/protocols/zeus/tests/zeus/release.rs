@@ -49,6 +49,22 @@ fn a_deleted_key_is_forgotten_everywhere_and_its_version_is_not_used_again() {
     assert_eq!(idle.next_deadline(), Instant::NEVER, "nothing is left to look for");
 }
 
+/// Their names alone are more than a node lists of what is to be forgotten.
+#[test]
+fn however_many_keys_are_deleted_all_are_forgotten() {
+    let mut cluster = cluster(3, 3);
+    let keys: Vec<String> = (0..150).map(|key| format!("{key}{}", "k".repeat(8_000))).collect();
+    for key in &keys {
+        cluster.run(1, &format!("write={key}:1"));
+    }
+    for key in &keys {
+        cluster.run(1, &format!("del={key}"));
+    }
+    cluster.run_for(COLLECT * 60);
+    assert!(keys.iter().all(|key| holders(&cluster, key).is_empty()));
+    assert_eq!(cluster.hosts[&1].machine().next_deadline(), Instant::NEVER);
+}
+
 #[test]
 fn an_owner_outside_the_group_agrees_before_anybody_forgets() {
     let mut cluster = cluster(4, 2);
