@@ -392,6 +392,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     wait_mutant("zeus_asks_about_each", "one question is about all that may be committed", false),
     lie_mutant("zeus_absurd_clock_followed", "a clock that is years ahead is refused", false),
     lie_mutant("zeus_slot_beyond_window", "a stream holds no more than a pipeline", false),
+    lie_mutant("zeus_copy_of_anybody", "a replica copies from the donor that it has asked", false),
     lie_mutant("zeus_writes_beside_owner", "nobody overwrites what the owner writes", false),
     lie_mutant("zeus_moved_without_owner", "no key is moved whose owner never agreed", false),
     wait_mutant("zeus_waits_without_bound", "what was long in vain is repeated again", false),

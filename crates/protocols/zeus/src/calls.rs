@@ -398,7 +398,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.on_calls_read(from, request, cursor, &shards, effects);
             }
             CallMessage::Copy { request, next, parts } => {
-                self.on_calls(now, request, next, parts, effects);
+                self.on_calls(now, from, request, next, parts, effects);
             }
         }
     }

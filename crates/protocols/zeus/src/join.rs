@@ -59,6 +59,13 @@ struct Question {
 }
 
 impl Joining {
+    /// Whether this node has been asked this question.
+    fn asks(&self, node: NodeId, request: u64) -> bool {
+        let is_donor = |question: Question| question.donor == node;
+        self.request == request
+            && self.question.is_some_and(|it| is_donor(it) || mutant!("zeus_copy_of_anybody"))
+    }
+
     /// Whether a key has come, if there is one.
     pub(crate) fn has_copied(&self, key: &[u8]) -> bool {
         !self.lacking.contains(shard_of(key)) && !self.awaited.contains_key(key)
@@ -199,6 +206,23 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.wake_at = self.wake_at.min(joining.backoff.deadline());
     }
 
+    /// Why a copy is ignored, if it is: it was not asked for, or somebody else was asked.
+    pub(crate) fn ignore_copy(
+        &self,
+        from: NodeId,
+        request: u64,
+        entries: Entries<'_>,
+    ) -> Option<&'static str> {
+        let joining = self.joining.as_ref();
+        let is_of_donor =
+            |key| self.layout.donor(shard_of(key)) == Some(from) || mutant!("zeus_copy_of_anybody");
+        let is_asked = match request {
+            0 => joining.is_some() && entries.iter().all(|entry| is_of_donor(entry.key)),
+            _ => joining.is_some_and(|joining| joining.asks(from, request)),
+        };
+        (!is_asked).then_some("zeus: a copy that was not asked for, or not there")
+    }
+
     /// A donor's answer.
     pub(crate) fn on_copy(
         &mut self,
@@ -248,12 +272,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn on_calls(
         &mut self,
         now: Now,
+        from: NodeId,
         request: u64,
         next: Option<CallsCursor>,
         parts: Parts<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let joining = self.joining.as_mut().filter(|joining| joining.request == request);
+        let joining = self.joining.as_mut().filter(|joining| joining.asks(from, request));
         let question = joining.and_then(|joining| joining.question.as_mut());
         let Some(question) = question.filter(|question| question.calls.is_some()) else {
             return effects.ignored("zeus: calls that were not asked for");

@@ -292,6 +292,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             Message::CopyKey { key } => self.on_copy_key(from, key, effects),
             Message::Copy { request, next, clock, floors, entries } => {
+                if let Some(reason) = self.ignore_copy(from, request, entries) {
+                    return effects.ignored(reason);
+                }
                 self.observe(clock);
                 self.adopt_floors(floors);
                 self.on_copy(now, request, next, entries, effects);

@@ -3,9 +3,11 @@
 //! With three nodes `y` belongs to 1, 2, 3 in this order.
 
 use quorate_machine::{Content, Rng, ValueKind};
-use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
+use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId};
 use quorate_wire::Writer;
-use quorate_zeus::{FloorStep, Item, Items, Message, Requester, Settled, Slots, Update};
+use quorate_zeus::{
+    CallMessage, Entries, FloorStep, Item, Items, Message, Parts, Requester, Settled, Slots, Update,
+};
 
 use crate::support::{Cluster, Replicas, WALL};
 
@@ -121,6 +123,30 @@ fn a_delta_that_does_not_fit_changes_nothing() {
     });
     assert_eq!(cluster.lie(3, 2, &lie), Some("zeus: a delta that does not fit its base"));
     assert_eq!(cluster.record(2, "y").expect("it was written").1.as_deref(), Some(",0"));
+}
+
+/// Node 3 has lost everything and asks one of the others. The other one says that there is nothing.
+#[test]
+fn a_replica_copies_from_the_donor_that_it_has_asked() {
+    let mut cluster = written();
+    cluster.expel(&[3]);
+    cluster.rejoin(3);
+    let question = cluster.take(3, 0, "copy_read").pop().expect("it asks one of them");
+    let other = if question.to.0 == 1 { 2 } else { 1 };
+    let Message::CopyRead { request, .. } = question.message() else { panic!("it was found so") };
+    let (entries, parts) = (Entries::check(&[0; 4]), Parts::check(&[]));
+    let (entries, parts) = (entries.expect("an empty list"), parts.expect("an empty list"));
+    let floors = [WALL, WALL];
+    cluster.lie(other, 3, &Message::Copy { request, next: 0, clock: 0, floors, entries });
+    let calls = CallMessage::Copy { request: request + 1, next: None, parts };
+    cluster.lie(other, 3, &Message::Call(calls));
+    assert!(!cluster.machine(3).is_caught_up());
+    cluster.inject(&question);
+    cluster.deliver_all();
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.set_role(3, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, "read=y"), [Some("1".to_owned())]);
 }
 
 /// A message as it was sent, with a few bytes or one number of it changed.
