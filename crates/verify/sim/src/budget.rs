@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use quorate_machine::Refusal;
     use quorate_meerkat::{Isolation, Options};
-    use quorate_types::NodeId;
+    use quorate_types::{NodeId, placement};
 
     use crate::links::Links;
 
@@ -186,6 +186,36 @@ mod tests {
         assert_eq!(strict(5), [confirmed(2), confirmed(2)]);
         let old = measure_costs(5, meerkat(Isolation::Serializable), &calls).split_off(1);
         assert_eq!(old, [cost(0, &[]), confirmed(3)]);
+    }
+
+    /// Zeus on six nodes, three of which have each key: keys of which no node has all copies are looked at
+    /// twice, at one member of each group. Keys that one node has are read there.
+    #[test]
+    fn reads_of_far_keys_cost_two_round_trips_and_move_nothing() {
+        let nodes: NodeSet = (1..=6).map(NodeId).collect();
+        let group = |key: &String| -> NodeSet {
+            placement::group(placement::shard_of(key.as_bytes()), nodes, 0).into_iter().collect()
+        };
+        let mut names = (0..).map(|number| format!("k{number}"));
+        let one = names.find(|key| !group(key).contains(NodeId(1))).expect("there is one");
+        let is_apart = |key: &String| group(key).intersection(group(&one)).is_empty();
+        let other = names.find(is_apart).expect("there is one");
+        let calls: [&[&str]; 4] = [
+            &["MSET", &one, "1", &other, "1"],
+            &["DEL", &one],
+            &["MGET", &one, &other],
+            &["GET", &one],
+        ];
+        let zeus = EngineConfig::named("zeus").expect("it is an engine");
+        let costs = measure_costs(6, zeus.clone(), &calls);
+        // Node 1 owns both by then.
+        assert_eq!(costs[2], cost(0, &[]));
+        let asked = measure_costs(6, zeus, &calls[2..]);
+        // Node 1 may have a copy of the second key.
+        let members = 2 - u64::from(group(&other).contains(NodeId(1)));
+        // LOOK, SEEN, CHECK and CHECKED.
+        assert_eq!(asked[0], cost(4, &[("Look", 4 * members)]));
+        assert_eq!(asked[1].hops, 2);
     }
 
     /// Meerkat §5.2.2 step 5: when votes differ, a second round trip makes one decision durable.
