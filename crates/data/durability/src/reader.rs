@@ -240,21 +240,26 @@ impl Reader {
             self.index = index;
             self.offset = batch.offset + source.header.padded(batch.bytes);
             let expected = self.expected;
-            if batch.until < expected.max(source.header.after) {
+            // What is known already is the last batch, written again, and nothing else.
+            let repeats = batch.until == expected || self.last.is_none();
+            let fits = batch.after >= expected || repeats && batch.until >= expected;
+            if !fits || batch.until < source.header.after {
                 self.last = Some((index, batch));
-                return Err(self.malformed("its places come before those of the batch before it"));
+                return Err(self.malformed("its places don't follow those of the batch before it"));
             }
             // Where nothing is missing, what could not be read was not needed.
             self.unreadable = None;
             self.window.take_unreadable();
-            if batch.after > expected {
+            if batch.after > expected.max(self.from) {
                 // The next call reads this batch again, and goes on.
                 (self.expected, self.offset) = (batch.after, batch.offset);
                 self.parts.interrupt();
                 let (file, offset) = hole;
-                let (first, last) = (Lsn(expected.0 + 1), batch.after);
+                let (first, last) = (Lsn(expected.max(self.from).0 + 1), batch.after);
                 return Err(LogError::Rot { file, offset, first, last });
             }
+            // What is missing lies below what is needed.
+            let expected = expected.max(batch.after);
             self.twin = self.last.is_some_and(|(at, last)| {
                 at == index && last.after == batch.after && last.until == batch.until
             });
@@ -330,6 +335,12 @@ impl Reader {
             let (file, first) = (source.name.clone(), Lsn(self.expected.0 + 1));
             self.expected = last;
             return Err(LogError::Rot { file, offset: self.offset, first, last });
+        }
+        // Each segment but the newest has held a durable batch.
+        let empty = self.last.map_or(0, |(index, _)| index + 1);
+        if let [Segment { source, .. }, _, ..] = &self.segments[empty..] {
+            let (file, first) = (source.name.clone(), Lsn(self.expected.0 + 1));
+            return Err(LogError::Rot { file, offset: HEADER_BYTES as u64, first, last: first });
         }
         let sealed = source.header.is_sealed(self.offset) && self.index + 1 == self.segments.len();
         if sealed && !mutant!("log_seal_unchecked") {
@@ -448,11 +459,10 @@ fn beginning(segments: &[Segment], start: Start) -> Result<(Lsn, usize, Lsn), Lo
     }
     match (segments.first(), first) {
         (None, _) if from > Lsn::START => Err(LogError::Ends { at: Lsn::START, needed: from }),
-        (Some(segment), Some(at))
-            if at > from && segment.first.is_some() && !mutant!("log_beginning_unchecked") =>
-        {
+        (Some(_), Some(at)) if at > from && !mutant!("log_beginning_unchecked") => {
             Err(LogError::Begins { at, needed: from })
         }
-        _ => Ok((from, 0, from)),
+        // Its first batch is not sound: what is missing shows where the next one begins.
+        (_, at) => Ok((from, 0, at.unwrap_or(from))),
     }
 }

@@ -123,6 +123,26 @@ fn rot_says_which_places_are_missing() {
 }
 
 #[test]
+fn rot_below_what_is_needed_is_harmless() {
+    let mut host = long(12);
+    let from = Start::After(Lsn(3));
+    flip(&mut host, &segment(0), place(0) + 30);
+    assert_eq!(read(&mut host.files, ME, from).expect("all that is needed").0.len(), 9);
+    for batch in 1..6 {
+        flip(&mut host, &segment(0), place(batch) + 30);
+    }
+    let rot = read(&mut host.files, ME, from).expect_err("4 to 6 are needed");
+    let (file, offset) = (segment(0), place(0));
+    assert_eq!(rot, LogError::Rot { file, offset, first: Lsn(4), last: Lsn(6) });
+    // Nothing that is left says where the log ended; what the caller needs does.
+    let mut host = long(1);
+    flip(&mut host, &segment(0), place(0) + 30);
+    host.files.delete(&segment(1));
+    let short = read(&mut host.files, ME, from).expect_err("it was longer");
+    assert_eq!(short, LogError::Ends { at: Lsn::START, needed: Lsn(3) });
+}
+
+#[test]
 fn the_end_of_a_segment_that_rots_is_missed_by_the_next() {
     let mut host = long(12);
     flip(&mut host, &segment(0), place(7) + 30);
