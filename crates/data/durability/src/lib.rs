@@ -26,6 +26,7 @@ mod error;
 mod format;
 mod frames;
 mod gather;
+pub mod inspect;
 mod names;
 mod parts;
 mod reader;

@@ -29,6 +29,14 @@ pub(crate) fn slot_of(file: &str, lane: LaneId, kind: &str) -> Option<u64> {
     (well_formed && number.parse() == Ok(lane.0)).then(|| slot.parse().ok()).flatten()
 }
 
+/// Whether a file is a segment or a snapshot of some lane, by its name.
+pub(crate) fn is_lane_file(file: &str) -> bool {
+    let lane = file.get(5..).and_then(|rest| rest.split('-').next()?.parse().ok()).map(LaneId);
+    lane.is_some_and(|lane| {
+        [SEGMENT, SNAPSHOT].iter().any(|kind| slot_of(file, lane, kind).is_some())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

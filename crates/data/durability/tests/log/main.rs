@@ -3,6 +3,7 @@
 mod golden;
 mod histories;
 mod host;
+mod inspecting;
 mod recovery;
 mod snapshot;
 mod voter;
