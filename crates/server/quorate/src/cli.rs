@@ -31,6 +31,9 @@ pub(crate) enum Command {
     /// Judge a recorded history: 0 it keeps its guarantee, 1 it does not, 2 the file is bad, 3
     /// undecided
     Check(Check),
+    /// Look at the files of a node's log: 0 they are sound, 1 something is damaged, 2 they can't be
+    /// read. Nothing is changed
+    Log(Log),
     /// Run simulated clusters in virtual time under faults, and judge what their clients saw
     Sim(crate::sim::Options),
 }
@@ -146,6 +149,27 @@ pub(crate) enum MemberChange {
         /// Administration address of a node of the running cluster
         #[arg(long, default_value = "127.0.0.1:9400")]
         admin: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Log {
+    #[command(subcommand)]
+    pub(crate) command: LogCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Say what each file of a directory is, or what is in one file, batch by batch
+    Inspect {
+        /// A node's directory, or a segment or snapshot in it
+        path: PathBuf,
+    },
+    /// Read all files of a node that is not running, as it would when it starts, and name what is
+    /// damaged, with file and offset
+    Verify {
+        /// The node's directory
+        directory: PathBuf,
     },
 }
 

@@ -6,6 +6,7 @@ mod cli;
 mod dev;
 mod engine_arg;
 mod log;
+mod log_files;
 mod run;
 mod serve;
 mod sim;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Status(options) => status::show(&options),
         Command::Member(options) => status::change_members(&options),
         Command::Check(options) => return check::run(&options),
+        Command::Log(options) => return log_files::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Sim(options) => return sim::run(&options),
     };
