@@ -150,14 +150,34 @@ fn the_end_of_a_segment_that_rots_is_missed_by_the_next() {
     assert_eq!(error(&mut host), LogError::Rot { file, offset, first: Lsn(8), last: Lsn(8) });
 }
 
+/// A segment is prepared only when the one before it holds a durable batch.
+#[test]
+fn a_segment_that_has_a_successor_was_not_empty() {
+    let mut host = long(1);
+    flip(&mut host, &segment(0), place(0) + 30);
+    let (file, offset) = (segment(0), place(0));
+    assert_eq!(error(&mut host), LogError::Rot { file, offset, first: Lsn(1), last: Lsn(1) });
+}
+
 /// The header of the next segment says what was durable when it was prepared.
 #[test]
 fn a_header_remembers_what_was_durable() {
     let mut host = Host::new();
-    host.batch(b"one");
-    flip(&mut host, &segment(0), place(0) + 28);
-    let (file, offset) = (segment(0), place(0));
-    assert_eq!(error(&mut host), LogError::Rot { file, offset, first: Lsn(1), last: Lsn(1) });
+    host.settle();
+    let room = host.files.room();
+    host.files.set_reserved(room);
+    for number in 1..=3_u64 {
+        assert_eq!(host.batch(&number.to_le_bytes()), Lsn(number));
+    }
+    host.files.set_reserved(0);
+    host.log.retry(&mut host.files);
+    host.settle();
+    assert_eq!(host.entries().expect("a sound log").len(), 3);
+    for batch in [1, 2] {
+        flip(&mut host, &segment(0), place(batch) + 30);
+    }
+    let (file, offset) = (segment(0), place(1));
+    assert_eq!(error(&mut host), LogError::Rot { file, offset, first: Lsn(2), last: Lsn(3) });
 }
 
 #[test]
