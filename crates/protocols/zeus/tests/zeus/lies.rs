@@ -137,9 +137,11 @@ fn a_replica_copies_from_the_donor_that_it_has_asked() {
     let (entries, parts) = (Entries::check(&[0; 4]), Parts::check(&[]));
     let (entries, parts) = (entries.expect("an empty list"), parts.expect("an empty list"));
     let floors = [WALL, WALL];
+    let said = cluster.pool.len();
     cluster.lie(other, 3, &Message::Copy { request, next: 0, clock: 0, floors, entries });
     let calls = CallMessage::Copy { request: request + 1, next: None, parts };
     cluster.lie(other, 3, &Message::Call(calls));
+    assert_eq!(cluster.pool.len(), said, "it does not go on to what comes next");
     assert!(!cluster.machine(3).is_caught_up());
     cluster.inject(&question);
     cluster.deliver_all();
