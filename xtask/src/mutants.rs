@@ -17,9 +17,9 @@ use crate::target_dir;
 
 mod baselines;
 mod builds;
+mod durability;
 mod gates;
 mod local;
-mod log;
 mod meerkat;
 mod node;
 mod pubsub;
@@ -73,7 +73,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let rows =
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
     rows.chain(gates::MUTANTS)
-        .chain(log::MUTANTS)
+        .chain(durability::MUTANTS)
         .chain(values::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)

@@ -234,8 +234,8 @@ pub(crate) fn seal(batch: &mut [u8], salt: u64, offset: u64, count: u32, after: 
 
 /// The checksum of a whole batch: over the salt of its file, its place there, its head and entries.
 pub(crate) fn checksum(salt: u64, offset: u64, batch: &[u8]) -> u32 {
-    let salt = if mutant!("log_no_salt") { 0 } else { salt };
-    let offset = if mutant!("log_no_offset") { 0 } else { offset };
+    let salt = if mutant!("durability_no_salt") { 0 } else { salt };
+    let offset = if mutant!("durability_no_offset") { 0 } else { offset };
     let place = [salt.to_le_bytes(), offset.to_le_bytes()].concat();
     let sum = crc32c::crc32c_append(crc32c::crc32c(&place), &batch[..16]);
     crc32c::crc32c_append(sum, &batch[HEAD_BYTES..])

@@ -137,7 +137,7 @@ impl Window {
         }
         let bytes = HEAD_BYTES + head.length as usize;
         let sum = checksum(salt, offset, self.at(directory, source, offset, bytes));
-        let sound = sum == head.checksum || mutant!("log_torn_accepted");
+        let sound = sum == head.checksum || mutant!("durability_torn_accepted");
         sound.then(|| Batch { offset, after: head.after, until: head.until(), bytes })
     }
 
@@ -150,7 +150,7 @@ impl Window {
         offset: u64,
     ) -> Option<Batch> {
         let first = self.batch(directory, source, offset);
-        if first.is_some() || mutant!("log_read_once") {
+        if first.is_some() || mutant!("durability_read_once") {
             return first;
         }
         self.clear();

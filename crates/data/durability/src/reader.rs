@@ -308,7 +308,7 @@ impl Reader {
         for index in self.index..self.segments.len() {
             let source = &self.segments[index].source;
             let from = match index == self.index {
-                true if mutant!("log_rot_truncated") => source.bytes,
+                true if mutant!("durability_rot_truncated") => source.bytes,
                 true => self.offset + u64::from(source.header.align),
                 false => HEADER_BYTES as u64,
             };
@@ -330,7 +330,7 @@ impl Reader {
         self.ended = true;
         let promised = self.segments.iter().map(|segment| segment.source.header.after).max();
         if let Some(last) = promised.filter(|last| *last > self.expected)
-            && !mutant!("log_header_place_ignored")
+            && !mutant!("durability_header_place_ignored")
         {
             let (file, first) = (source.name.clone(), Lsn(self.expected.0 + 1));
             self.expected = last;
@@ -343,7 +343,7 @@ impl Reader {
             return Err(LogError::Rot { file, offset: HEADER_BYTES as u64, first, last: first });
         }
         let sealed = source.header.is_sealed(self.offset) && self.index + 1 == self.segments.len();
-        if sealed && !mutant!("log_seal_unchecked") {
+        if sealed && !mutant!("durability_seal_unchecked") {
             return Err(LogError::Missing { number: source.header.number + 1 });
         }
         Ok(())
@@ -410,7 +410,7 @@ fn check_chain(
         || window.next_batch(directory, &newest.source, HEADER_BYTES as u64, Lsn::START).is_some();
     // A segment is prepared only when the one before it holds a durable batch.
     if let Some((file, _)) = torn.as_ref().filter(|_| !holds)
-        && !mutant!("log_torn_header_believed")
+        && !mutant!("durability_torn_header_believed")
     {
         return Err(LogError::Header { file: file.clone() });
     }
@@ -459,7 +459,7 @@ fn beginning(segments: &[Segment], start: Start) -> Result<(Lsn, usize, Lsn), Lo
     }
     match (segments.first(), first) {
         (None, _) if from > Lsn::START => Err(LogError::Ends { at: Lsn::START, needed: from }),
-        (Some(_), Some(at)) if at > from && !mutant!("log_beginning_unchecked") => {
+        (Some(_), Some(at)) if at > from && !mutant!("durability_beginning_unchecked") => {
             Err(LogError::Begins { at, needed: from })
         }
         // Its first batch is not sound: what is missing shows where the next one begins.

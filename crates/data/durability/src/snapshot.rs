@@ -106,7 +106,7 @@ fn final_record(
     Some(SnapshotFound {
         file: source.name.clone(),
         number: source.header.number,
-        start: if mutant!("log_fuzzy_end") { end } else { start },
+        start: if mutant!("durability_fuzzy_end") { end } else { start },
         end,
         source,
         final_offset,
@@ -380,9 +380,9 @@ impl SnapshotWriter {
             self.stage = Stage::Batch;
             return;
         }
-        let may_end = |end| end <= self.log_durable || mutant!("log_snapshot_ahead");
+        let may_end = |end| end <= self.log_durable || mutant!("durability_snapshot_ahead");
         if self.end.is_some_and(may_end) {
-            let flush = !mutant!("log_snapshot_final_unordered");
+            let flush = !mutant!("durability_snapshot_final_unordered");
             let bytes = Vec::new();
             self.ticket = self.submit(Request::Write { file, offset, bytes, flush }, disk);
             self.stage = Stage::Flush;
@@ -412,7 +412,7 @@ impl SnapshotWriter {
         // The one before is the way back if this one rots; without it, all of the log is.
         let before = kept.first().map_or(Lsn::START, |old| old.start);
         let recyclable =
-            if mutant!("log_kept_snapshot_cut_off") { self.header.after } else { before };
+            if mutant!("durability_kept_snapshot_cut_off") { self.header.after } else { before };
         SnapshotEvent::Durable { recyclable }
     }
 

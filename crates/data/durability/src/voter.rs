@@ -190,7 +190,7 @@ impl VoterFile {
                 self.submit(Request::FlushDirectory, disk);
                 self.stage = Stage::Directory;
             }
-            Stage::First if mutant!("log_voter_one_copy") => {
+            Stage::First if mutant!("durability_voter_one_copy") => {
                 saved = Some(self.started);
                 self.stage = Stage::Idle;
             }
@@ -230,7 +230,8 @@ impl VoterFile {
         self.stage = stage;
         self.counter += 1;
         // Odd counters lie in the first slot, even ones in the second.
-        let slot = if mutant!("log_voter_one_slot") { 0 } else { (self.counter as usize + 1) % 2 };
+        let slot =
+            if mutant!("durability_voter_one_slot") { 0 } else { (self.counter as usize + 1) % 2 };
         let bytes = encode(self.identity, slot, self.counter, &self.writing);
         let (file, offset) = (Name::from(VOTER_FILE), (slot * SLOT_BYTES) as u64);
         self.submit(Request::Write { file, offset, bytes, flush: true }, disk);

@@ -182,7 +182,7 @@ impl Log {
         assert!(batch > 0 && batch <= BATCH_BYTES_MAX && batch.is_multiple_of(ALIGN), "batches");
         let least = HEADER_BYTES as u64 + 3 * u64::from(batch);
         assert!(options.segment_bytes >= least && options.segment_bytes.is_multiple_of(4096));
-        let align = if mutant!("log_batches_share_sectors") { 4 } else { ALIGN };
+        let align = if mutant!("durability_batches_share_sectors") { 4 } else { ALIGN };
         let mut log = Self {
             identity: found.identity,
             options,
@@ -212,7 +212,7 @@ impl Log {
         let last = found.last.as_ref().map(|(after, _, _)| *after);
         log.adopt(found.segments, found.tail, last);
         if let Some((after, count, bytes)) = found.last
-            && !mutant!("log_tail_not_repeated")
+            && !mutant!("durability_tail_not_repeated")
         {
             log.gathered.push_front(Gathered { bytes, count, after: Some(after) });
         }
@@ -231,7 +231,7 @@ impl Log {
                 if index == last {
                     // An earlier batch of it was durable before the last one was written.
                     let copies = last_batch.is_none_or(|last| last <= first);
-                    let holds = !copies || mutant!("log_found_is_durable");
+                    let holds = !copies || mutant!("durability_found_is_durable");
                     let end = if copies { copy_place(&tail) } else { end };
                     self.current = Some(Current { file, header, end, first: Some(first), holds });
                 } else {
@@ -307,7 +307,7 @@ impl Log {
         self.recyclable = self.recyclable.max(below.min(self.durable));
         let mut freed = false;
         while let Some(second) = self.used.get(1) {
-            let needed = second.first > self.recyclable && !mutant!("log_recycled_early");
+            let needed = second.first > self.recyclable && !mutant!("durability_recycled_early");
             if needed {
                 break;
             }
@@ -364,7 +364,9 @@ impl Log {
             Ok(()) if preparing => self.next_stage(disk),
             Err(DiskError::Full) if is_batch => self.hold(bytes),
             Err(DiskError::Full) if preparing => self.give_up_preparing(disk),
-            Err(DiskError::Flush) if is_batch && mutant!("log_fsync_retry") => self.hold(bytes),
+            Err(DiskError::Flush) if is_batch && mutant!("durability_fsync_retry") => {
+                self.hold(bytes)
+            }
             // What it should have covered is anywhere, and no later flush would tell.
             Err(_) if is_batch || preparing => self.dead = true,
             // A file that can't be removed stays.
@@ -395,7 +397,7 @@ impl Log {
         let bytes = current.header.padded(batch.bytes.len());
         let seals = current.header.is_sealed(current.end + bytes);
         let may_seal =
-            matches!(self.next, Next::Ready { .. }) || mutant!("log_sealed_without_next");
+            matches!(self.next, Next::Ready { .. }) || mutant!("durability_sealed_without_next");
         // Neither the first batch of a segment nor its copy can seal it: it has room for three.
         if seals && !may_seal {
             return;
@@ -406,7 +408,7 @@ impl Log {
         batch.bytes.resize(bytes as usize, 0);
         let (file, offset) = (current.file.clone(), current.end);
         let until = Lsn(after.0 + u64::from(batch.count));
-        let flush = !mutant!("log_early_release");
+        let flush = !mutant!("durability_early_release");
         let ticket = self.submit(Request::Write { file, offset, bytes: batch.bytes, flush }, disk);
         self.under_way = Some(UnderWay { ticket, after, until, count: batch.count, bytes });
     }
@@ -431,7 +433,7 @@ impl Log {
         bytes.truncate(HEAD_BYTES + length);
         let held = Gathered { bytes, count: batch.count, after: Some(batch.after) };
         self.gathered.push_front(held);
-        self.full = !mutant!("log_fsync_retry");
+        self.full = !mutant!("durability_fsync_retry");
     }
 
     // --- segments ------------------------------------------------------------------------------
@@ -439,7 +441,7 @@ impl Log {
     /// Begins to prepare the next segment, if it is time.
     fn prepare(&mut self, disk: &mut impl Disk) {
         let may = self.current.as_ref().is_none_or(|current| current.holds)
-            || mutant!("log_prepared_early");
+            || mutant!("durability_prepared_early");
         if !matches!(self.next, Next::Nothing) || !may {
             return;
         }
@@ -470,7 +472,7 @@ impl Log {
     fn run_stage(&mut self, disk: &mut impl Disk) {
         let Next::Preparing { file, header, stage, .. } = &self.next else { return };
         let file = file.clone();
-        let flush = !mutant!("log_header_not_flushed");
+        let flush = !mutant!("durability_header_not_flushed");
         let request = match *stage {
             Stage::Create => Request::Create { file },
             Stage::Zero(offset) => {
@@ -495,7 +497,7 @@ impl Log {
                 Stage::Zero(offset + ZERO_BYTES)
             }
             Stage::Zero(_) => Stage::Header,
-            Stage::Header if !mutant!("log_directory_not_flushed") => Stage::Directory,
+            Stage::Header if !mutant!("durability_directory_not_flushed") => Stage::Directory,
             Stage::Header | Stage::Directory => {
                 self.next = Next::Ready { file: file.clone(), header: header.clone() };
                 self.number += 1;
@@ -527,7 +529,7 @@ impl Log {
 /// two places at most, since the segment must not be sealed before it holds a durable batch.
 fn copy_place(tail: &Tail) -> u64 {
     let start = HEADER_BYTES as u64;
-    if tail.twin && !mutant!("log_copy_over_the_first") {
+    if tail.twin && !mutant!("durability_copy_over_the_first") {
         // If the second was durable, its flush has covered the first, too.
         tail.offset
     } else if tail.twin || tail.end - tail.offset == tail.offset - start {
