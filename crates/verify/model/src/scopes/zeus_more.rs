@@ -260,7 +260,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-night-own-return",
             size: Size::Night,
-            states: Some(504_571),
+            states: Some(350_280),
             reaches: &["zeus: a node comes back to a shard that it has left"],
             run: |name, limits| explore(&returns(name), limits),
         },
