@@ -133,7 +133,7 @@ impl<'a> Copies<'a> {
         begin_list(0)
     }
 
-    /// Appends what a key holds to a list that [`Copies::begin`] began, or that it may not be read.
+    /// Appends what a key holds to a list that `begin` has begun, or that it may not be read.
     pub fn push(bytes: &mut Vec<u8>, copy: Option<Seen<'_>>) {
         count_one(bytes);
         let mut writer = Writer(bytes);
