@@ -15,8 +15,8 @@ pub trait Output: FnMut(String) {}
 
 impl<F: FnMut(String)> Output for F {}
 
-/// Says of each file of a directory what it is, in the order of their names. Returns how many could
-/// not be told.
+/// Gives `out` a line about each file of a directory, in the order of their names. Returns the number of
+/// files that it could not read.
 ///
 /// # Errors
 /// If the directory can't be listed.

@@ -47,7 +47,7 @@ impl Parts {
         sound
     }
 
-    /// Forgets the parts of an entry, of which another is lost.
+    /// Another part of the entry is lost: forgets those that were read.
     pub(crate) fn interrupt(&mut self) {
         self.joining = None;
     }

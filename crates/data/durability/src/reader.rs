@@ -1,6 +1,6 @@
 //! Recovery: finds the segments of a lane, orders them, and reads their entries.
 //!
-//! What a place of a segment holds is a sound batch, or not. Where it is not:
+//! Where a segment holds no sound batch at the next place, the reader looks behind it:
 //!
 //! | behind it | verdict |
 //! | --- | --- |
@@ -441,7 +441,8 @@ fn is_zero(directory: &mut impl Directory, name: &Name, bytes: u64) -> bool {
     true
 }
 
-/// Entries up to which are not needed, the segment with which to begin, and the place before it.
+/// The place after which entries are needed, the first segment to read, and the place before that
+/// segment's first entry.
 fn beginning(segments: &[Segment], start: Start) -> Result<(Lsn, usize, Lsn), LogError> {
     let first = segments.first().map(|segment| {
         let floor = segment.source.header.after;

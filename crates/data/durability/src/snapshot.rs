@@ -4,7 +4,7 @@
 //! of the log at which it **started**; replay from there on brings everything to one moment, since
 //! entries of the log are absolute (pitfall L6). Its final record is written only when the log is
 //! durable as far as the last entry has seen it: otherwise a snapshot could hold what the next power
-//! cut takes out of the log. Without a final record it is none.
+//! cut takes out of the log. A file without a final record is no snapshot.
 
 use quorate_machine::{Rng, mutant};
 use quorate_types::{KeyspaceId, Lsn};
@@ -182,13 +182,13 @@ impl SnapshotReader {
     }
 }
 
-/// What has become of a snapshot that is written.
+/// The end of writing a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotEvent {
     /// It is complete and durable. It and the one before it are kept, older ones are removed. The
     /// log may be recycled below this place ([`Log::recycle`](crate::Log::recycle)).
     Durable {
-        /// What the older of the two is replayed from.
+        /// The place from which replay of the older of the two begins.
         recyclable: Lsn,
     },
     /// There is no room for it. Its file is removed; begin another when there is room.

@@ -51,7 +51,7 @@ pub struct VoterFile {
     pending: Option<Vec<u8>>,
     /// The state that is being written.
     writing: Vec<u8>,
-    /// States are counted, from what was loaded on, which is 0.
+    /// States are numbered. The one that was loaded has number 0.
     asked: u64,
     started: u64,
     /// There was no room.

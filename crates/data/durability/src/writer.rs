@@ -71,7 +71,7 @@ pub enum Room {
     /// The disk is full. Refuse updates. What was appended is kept, and is written as long as the
     /// current segment and the prepared one last; the rest when there is room again.
     Full,
-    /// The disk has failed, and the log is over: stop the process. What was not durable before may or
+    /// The disk has failed, and the log writes nothing more: stop the process. What was not durable before may or
     /// may not come back.
     Dead,
 }

@@ -221,7 +221,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let meta = self.meta(key);
         let known = self.settled_by(&meta, key);
         let is_behind = previous < known && !mutant!("zeus_driver_left_behind");
-        // A key that nobody owned may have got an owner by name of which the driver has not heard.
+        // The driver may not have heard of an owner by name that the key has got.
         let previous = previous.max(known);
         if !self.layout.arbiters(previous.owner, key).contains(self.layout.node) {
             return effects.ignored("zeus: INV to a node that is no arbiter");

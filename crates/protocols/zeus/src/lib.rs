@@ -39,7 +39,7 @@
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
 //! touch: two hops more if this node is in the key's group, three otherwise. A read at a replica:
-//! nothing. A read of keys of which no node has all copies: two round trips.
+//! nothing. A read of keys that no node has together: two round trips.
 //!
 //! # Where this differs from the paper, and why
 //! - **The directory is the group**, by key, instead of three nodes for everything, and has the data.

@@ -222,7 +222,7 @@ impl<R> Remote<R> {
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     // --- the reader ------------------------------------------------------------------------------
 
-    /// Asks for those of these keys, which have no copy here, of which it was not told yet.
+    /// Asks members for the keys without a copy here that are not fetched yet.
     pub(crate) fn fetch(
         &mut self,
         now: Now,

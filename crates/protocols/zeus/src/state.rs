@@ -154,7 +154,7 @@ pub(crate) struct Counters {
     pub(crate) remote_reads: u64,
     /// Times that one had to begin again.
     pub(crate) remote_repeats: u64,
-    /// Of those reads, such as had their keys brought here in the end.
+    /// Reads of keys without a copy here that brought the keys here in the end.
     pub(crate) remote_moves: u64,
 }
 

@@ -1,6 +1,6 @@
 //! What is said at the end of a turn of the loop: which transactions were applied here (R-ACK), how far
-//! this node's are committed (R-VAL), and which keys it has taken (VAL). The last two need no message
-//! to who is sent a transaction meanwhile that says so, too.
+//! this node's are committed (R-VAL), and which keys it has taken (VAL). A node that is sent
+//! a transaction meanwhile reads the last two from it, and gets no message of their own.
 
 use alloc::vec::Vec;
 

@@ -26,7 +26,7 @@ use crate::status::{
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// How long a membership change may take before the request is answered without a result.
 const CHANGE_MAX: Duration = Duration::from_secs(12);
-/// How often, and how many times, what a node tells of itself is looked at until it is of a new epoch.
+/// How often, and how many times at most, the node's facts are read until they are of a new epoch.
 const FACTS_EVERY: Duration = Duration::from_millis(50);
 const FACTS_TRIES: u32 = 40;
 
@@ -106,17 +106,24 @@ async fn metrics_text(State(endpoint): State<Endpoint>) -> Response {
     }
 }
 
+/// What a request says of a member; the answer to one that can't be read, or whose id can't be one.
+fn parsed<M>(
+    body: Result<Json<M>, JsonRejection>,
+    id: impl FnOnce(&M) -> u16,
+) -> Result<M, (StatusCode, String)> {
+    let Json(member) = body.map_err(|rejection| (rejection.status(), rejection.body_text()))?;
+    check_id(id(&member)).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok(member)
+}
+
 async fn add_member(
     State(endpoint): State<Endpoint>,
     body: Result<Json<AddMember>, JsonRejection>,
 ) -> Response {
-    let Json(member) = match body {
-        Ok(body) => body,
-        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    let member = match parsed(body, |member| member.id) {
+        Ok(member) => member,
+        Err((status, text)) => return problem(status, text),
     };
-    if let Err(error) = check_id(member.id) {
-        return problem(StatusCode::BAD_REQUEST, error);
-    }
     for (what, address) in
         [("peer", &member.peer), ("client", &member.client), ("admin", &member.admin)]
     {
@@ -138,13 +145,10 @@ async fn remove_member(
     State(endpoint): State<Endpoint>,
     body: Result<Json<RemoveMember>, JsonRejection>,
 ) -> Response {
-    let Json(member) = match body {
-        Ok(body) => body,
-        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    let member = match parsed(body, |member| member.id) {
+        Ok(member) => member,
+        Err((status, text)) => return problem(status, text),
     };
-    if let Err(error) = check_id(member.id) {
-        return problem(StatusCode::BAD_REQUEST, error);
-    }
     let removal = Change::Remove { node: NodeId(member.id), at_once: member.now };
     match changed(&endpoint, removal).await {
         Ok(epoch) => {
@@ -159,18 +163,15 @@ async fn keep_member(
     State(endpoint): State<Endpoint>,
     body: Result<Json<KeepMember>, JsonRejection>,
 ) -> Response {
-    let Json(member) = match body {
-        Ok(body) => body,
-        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    let member = match parsed(body, |member| member.id) {
+        Ok(member) => member,
+        Err((status, text)) => return problem(status, text),
     };
-    if let Err(error) = check_id(member.id) {
-        return problem(StatusCode::BAD_REQUEST, error);
-    }
     change(&endpoint, Change::Keep(NodeId(member.id))).await
 }
 
-/// How far the removal of a member is that began in `epoch` or before. What the node tells of itself is a
-/// little older than its answer.
+/// The progress of a removal that began in `epoch` or before. The node's facts are a little older than
+/// its answer, so they are read until they reach that epoch.
 async fn progress(endpoint: &Endpoint, epoch: u64, id: u16) -> Option<Progress> {
     for _ in 0..FACTS_TRIES {
         let view = ViewStatus::of(endpoint.node());

@@ -81,7 +81,7 @@ pub(crate) struct Report {
     pub(crate) entries: u64,
     /// Recoveries that found the log damaged, which ended the run.
     pub(crate) damaged: u64,
-    /// Of which this is the last.
+    /// The last of those errors.
     pub(crate) error: Option<LogError>,
     /// Entries that were called durable and are gone.
     pub(crate) lost: u64,

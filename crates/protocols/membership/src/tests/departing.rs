@@ -209,8 +209,8 @@ fn a_member_without_which_the_others_could_not_go_on_does_not_leave() {
     assert!(refused(&mut world, remove_now(NodeId(3))).is_ok());
 }
 
-/// Two of three are left, of which one is about to leave: it is needed to go on, so its next life comes
-/// back, and leaves when it may.
+/// One of the last two members is departing and restarts. The other needs its vote, so its next life
+/// comes back, and is removed later.
 #[test]
 fn a_departing_member_comes_back_if_the_others_need_it() {
     let mut world = formed(11, 3, 2);
