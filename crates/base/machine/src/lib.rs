@@ -31,6 +31,7 @@ mod deadlines;
 mod det_map;
 pub mod difference;
 mod gate;
+mod journal;
 mod map_table;
 mod one_key;
 mod ordered;
@@ -53,6 +54,7 @@ pub use copier::Copier;
 pub use deadlines::{Deadlines, Timeouts};
 pub use det_map::DetMap;
 pub use gate::{Completion, Gate, Gated, Seal};
+pub use journal::{Journal, SavePoint, Unreadable};
 pub use map_table::{MapRecord, MapTable};
 pub use one_key::OneKey;
 pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
@@ -193,15 +195,33 @@ pub trait Machine: Protocol {
     /// Reacts to one event.
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>);
 
-    /// Takes in, before the first event, what an earlier process of this node had appended: every
-    /// record that was durable, in order, and maybe some that were not yet. The record that ends at
-    /// a place was appended when [`Effects::append`] gave that place out.
+    /// Takes in one entry that an earlier process of this node has saved or appended, before the first
+    /// event: first those of the newest snapshot, if there is one, then what was appended since that
+    /// snapshot began, in the order of the lane. So what an entry says may be known already, or be older
+    /// than what is held.
     ///
-    /// # Panics
-    /// If there is a record, and the machine never appends any.
-    fn restore<'a>(&mut self, log: impl Iterator<Item = (Lsn, &'a [u8])>) {
-        let mut log = log;
-        assert!(log.next().is_none(), "a machine that appends nothing has nothing to restore");
+    /// # Errors
+    /// When no process of this version writes such an entry.
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        let _ = entry;
+        Err(Unreadable("a machine that appends nothing has nothing to restore"))
+    }
+
+    /// Every entry of every lane of this node is in. Called before the first event, once for each lane,
+    /// in a process that has found a log.
+    fn restored(&mut self) {}
+
+    /// Hands out entries that bring back all that has to survive, from one place on: at least one record
+    /// and about so many bytes. Gives the place where to go on, or `None` at the end. Steps lie between
+    /// two calls, and what they append is restored behind all that is saved.
+    fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        let _ = (from, bytes, write);
+        None
     }
 
     /// When the machine next wants an [`Event::Tick`]; [`Instant::NEVER`] if it waits for nothing.

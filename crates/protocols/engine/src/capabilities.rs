@@ -23,6 +23,8 @@ pub struct Capabilities {
     pub large_collections: bool,
     /// It keeps more than one replica: the loss of a node loses nothing.
     pub replicated: bool,
+    /// It appends to the log of its lane all that has to survive the loss of all power, and restores it.
+    pub durable: bool,
     /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
     /// and no configuration file may choose it.
     pub recovers: bool,
@@ -44,6 +46,7 @@ impl Capabilities {
         spreads: false,
         large_collections: false,
         replicated: true,
+        durable: false,
         recovers: true,
     };
 }

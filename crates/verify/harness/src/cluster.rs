@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 
 use quorate_machine::{Event, Machine, Protocol, Request, Rng};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Role, Tag,
-    Timestamp, UnixNanos, View,
+    Duration, Epoch, Incarnation, Instant, LaneId, Lsn, MemberNumber, NodeId, NodeSet, Now, Role,
+    Tag, Timestamp, UnixNanos, View,
 };
 
 use crate::clock::Clock;
+use crate::logs::{Held, LaneLog, Logs};
 use crate::outbox::Outbox;
 use crate::packet::Packet;
 use crate::subject::{MessageOf, OutcomeOf, Process, Step, Subject};
@@ -102,6 +103,10 @@ pub struct Cluster<S: Subject> {
     pub checks: bool,
     /// Whether the test makes up messages that no correct peer sends.
     pub lies: bool,
+    /// What promises of nodes that start wait for.
+    pub(crate) logs: Logs,
+    /// The logs of each node's lanes.
+    pub(crate) disks: BTreeMap<u16, Vec<LaneLog<S>>>,
     /// Why the last of them was refused.
     refused: Option<&'static str>,
     next_tag: u64,
@@ -129,6 +134,8 @@ impl<S: Subject> Cluster<S> {
             turns: true,
             checks: true,
             lies: false,
+            logs: Logs::None,
+            disks: BTreeMap::new(),
             refused: None,
             next_tag: 1,
             next_incarnation: 1,
@@ -151,6 +158,7 @@ impl<S: Subject> Cluster<S> {
 
     /// Starts a process that remembers nothing, under a fresh incarnation, with true clocks.
     pub fn start(&mut self, node: u16, seed: u64) {
+        self.format(node);
         let (incarnation, now) = (self.incarnation(), self.now);
         let machines = (0..self.subject.lanes()).map(|lane| {
             let (node, lane) = (NodeId(node), LaneId(lane));
@@ -160,7 +168,7 @@ impl<S: Subject> Cluster<S> {
         self.hosts.insert(node, host);
     }
 
-    fn incarnation(&mut self) -> Incarnation {
+    pub(crate) fn incarnation(&mut self) -> Incarnation {
         let incarnation = Incarnation(self.next_incarnation);
         self.next_incarnation += 1;
         incarnation
@@ -364,12 +372,15 @@ impl<S: Subject> Cluster<S> {
         act: impl FnOnce(&mut S::Machine, Now, &mut Outbox<S>),
     ) {
         let (now, turns, checks) = (self.now_at(node), self.turns, self.checks);
-        let host = self.host_mut(node);
+        let host = self.hosts.get_mut(&node).expect("a known node");
         if !host.up {
             return;
         }
         let machine = &mut host.machines[usize::from(lane)];
         let mut outbox = Outbox::new(NodeId(node));
+        if let Some(log) = self.disks.get(&node).map(|lanes| &lanes[usize::from(lane)]) {
+            outbox = outbox.with_log(log.appended(), self.logs == Logs::Sync);
+        }
         act(machine, now, &mut outbox);
         if turns {
             S::end_turn(machine, now, &mut outbox);
@@ -389,6 +400,7 @@ impl<S: Subject> Cluster<S> {
         let host = &self.hosts[&node];
         let machine = &host.machines[usize::from(lane.0)];
         let (from, epoch) = (NodeId(node), S::epoch(machine, host.epoch));
+        let waits: BTreeMap<usize, Lsn> = outbox.behind.into_iter().collect();
         let sent = outbox.sent.into_iter();
         let packets = sent.map(|(to, bytes)| {
             let subject = PhantomData;
@@ -404,21 +416,19 @@ impl<S: Subject> Cluster<S> {
             probes: &probes,
             lies,
         });
-        for packet in packets {
-            self.fresh_packets.push(packet.clone());
-            if self.hosts.get(&packet.to.0).is_some_and(|host| host.up) {
-                self.pool.push(packet);
-            }
+        if let Some(log) = self.log_mut(node, lane.0) {
+            log.append(outbox.appended);
+        }
+        for (at, packet) in packets.into_iter().enumerate() {
+            let lsn = waits.get(&at).copied().unwrap_or(Lsn::START);
+            self.hold(node, lane, lsn, Held::Message(packet));
         }
         for (to, mail) in outbox.mail {
             assert!(to.0 < self.subject.lanes(), "a node of so few lanes has no {to:?} to tell");
             self.mail.push(Letter { node, from: lane, to, mail });
         }
         for (tag, completion) in answers {
-            let before = self.outcomes.insert(tag.0, completion.outcome.clone());
-            assert_eq!(before, None, "op {} is answered once", tag.0);
-            self.stamps.extend(completion.at.map(|at| (tag.0, at)));
-            self.fresh_outcomes.push((tag.0, completion.outcome));
+            self.hold(node, lane, completion.gate.lsn, Held::Answer(tag, completion));
         }
         for reason in outbox.refused {
             assert!(lies, "what a correct peer says is refused: {reason}");
@@ -429,6 +439,35 @@ impl<S: Subject> Cluster<S> {
         }
         for name in probes {
             *self.probes.entry(name).or_default() += 1;
+        }
+    }
+
+    /// Lets something go once the log of its lane is durable up to a place.
+    fn hold(&mut self, node: u16, lane: LaneId, lsn: Lsn, held: Held<S>) {
+        let free = match self.log_mut(node, lane.0) {
+            Some(log) => log.hold(lsn, held),
+            None => Some(held),
+        };
+        if let Some(held) = free {
+            self.let_go(held);
+        }
+    }
+
+    /// A message leaves, or an answer is heard.
+    pub(crate) fn let_go(&mut self, held: Held<S>) {
+        match held {
+            Held::Message(packet) => {
+                self.fresh_packets.push(packet.clone());
+                if self.hosts.get(&packet.to.0).is_some_and(|host| host.up) {
+                    self.pool.push(packet);
+                }
+            }
+            Held::Answer(tag, completion) => {
+                let before = self.outcomes.insert(tag.0, completion.outcome.clone());
+                assert_eq!(before, None, "op {} is answered once", tag.0);
+                self.stamps.extend(completion.at.map(|at| (tag.0, at)));
+                self.fresh_outcomes.push((tag.0, completion.outcome));
+            }
         }
     }
 }
@@ -535,7 +574,12 @@ impl<S: Subject> Cluster<S> {
         let mut left = DELIVERIES_MAX;
         loop {
             self.deliver_all_mail();
-            let Some(at) = self.pool.iter().position(&wanted) else { return };
+            let Some(at) = self.pool.iter().position(&wanted) else {
+                if self.flush_logs() {
+                    continue;
+                }
+                return;
+            };
             left -= 1;
             assert!(left > 0, "messages beget messages without end");
             let packet = self.pool.remove(at);

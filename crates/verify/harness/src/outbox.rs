@@ -1,7 +1,7 @@
 //! The effects of one step.
 
 use quorate_machine::{Completion, Effects, Gate, Protocol};
-use quorate_types::{LaneId, NodeId, NodeSet, Tag, limits};
+use quorate_types::{LaneId, Lsn, NodeId, NodeSet, Tag, limits};
 
 use crate::subject::{MessageOf, OutcomeOf, Subject};
 
@@ -12,6 +12,14 @@ pub struct Outbox<S: Subject> {
     pub sent: Vec<(NodeId, Vec<u8>)>,
     /// The places of messages that leave behind the node's lease.
     pub leased: Vec<usize>,
+    /// The places of messages that leave behind the lane's log, and how far that must be durable.
+    pub behind: Vec<(usize, Lsn)>,
+    /// What it appended, if there is a log.
+    pub appended: Vec<Vec<u8>>,
+    /// The place of the log's last entry, if there is a log.
+    log: Option<Lsn>,
+    /// Whether promises wait for the log.
+    waits: bool,
     /// What it said to other lanes of its node.
     pub mail: Vec<(LaneId, <S::Machine as Protocol>::Mail)>,
     /// Answers to requests.
@@ -31,12 +39,22 @@ impl<S: Subject> Outbox<S> {
             node,
             sent: Vec::new(),
             leased: Vec::new(),
+            behind: Vec::new(),
+            appended: Vec::new(),
+            log: None,
+            waits: false,
             mail: Vec::new(),
             completed: Vec::new(),
             ignored: Vec::new(),
             refused: Vec::new(),
             probes: Vec::new(),
         }
+    }
+
+    /// The lane has a log whose last entry has this place; whether promises wait for it.
+    #[must_use]
+    pub fn with_log(self, last: Lsn, waits: bool) -> Self {
+        Self { log: Some(last), waits, ..self }
     }
 }
 
@@ -52,6 +70,17 @@ impl<S: Subject> Effects<S::Machine> for Outbox<S> {
         if gate.lease {
             self.leased.extend(first..self.sent.len());
         }
+        if gate.lsn > Lsn::START {
+            self.behind.extend((first..self.sent.len()).map(|at| (at, gate.lsn)));
+        }
+    }
+
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+        let Some(last) = self.log else { return Lsn::START };
+        let mut entry = Vec::new();
+        encode(&mut entry);
+        self.appended.push(entry);
+        if self.waits { Lsn(last.0 + self.appended.len() as u64) } else { Lsn::START }
     }
 
     fn complete(&mut self, tag: Tag, outcome: OutcomeOf<S>) {

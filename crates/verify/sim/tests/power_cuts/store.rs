@@ -88,6 +88,14 @@ impl Store {
         self.updates.push((record.to_vec(), lsn));
     }
 
+    /// Takes in what an earlier process has appended.
+    pub(crate) fn take_in<'a>(&mut self, log: impl Iterator<Item = (Lsn, &'a [u8])>) {
+        for (lsn, record) in log {
+            self.keep(record, lsn);
+            self.durable = lsn;
+        }
+    }
+
     fn put(&mut self, now: Now, tag: Tag, record: &[u8], effects: &mut impl Effects<Self>) {
         let lsn = effects.append(|log| log.extend_from_slice(record));
         let number = self.updates.len();
@@ -191,13 +199,6 @@ impl Machine for Store {
             }
             Event::View(_) => unreachable!("its nodes are always the same"),
             Event::Mail { mail, .. } => match mail {},
-        }
-    }
-
-    fn restore<'a>(&mut self, log: impl Iterator<Item = (Lsn, &'a [u8])>) {
-        for (lsn, record) in log {
-            self.keep(record, lsn);
-            self.durable = lsn;
         }
     }
 

@@ -461,7 +461,7 @@ impl World {
         let node = self.hosts[host].node;
         let nodes: NodeSet = self.hosts.iter().map(|host| host.node).collect();
         let mut store = Store::new(node, PRIMARY, nodes);
-        store.restore(records.iter().map(|(lsn, record)| (*lsn, record.as_slice())));
+        store.take_in(records.iter().map(|(lsn, record)| (*lsn, record.as_slice())));
         let executed = &self.judge.executed;
         let same = records.iter().map(|(_, record)| record).eq(executed.iter().take(records.len()));
         assert!(same, "{node} has restored what was never executed");
