@@ -20,6 +20,7 @@ mod builds;
 mod durability;
 mod gates;
 mod local;
+mod logs;
 mod meerkat;
 mod node;
 mod pubsub;
@@ -74,6 +75,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
     rows.chain(gates::MUTANTS)
         .chain(durability::MUTANTS)
+        .chain(logs::MUTANTS)
         .chain(values::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)

@@ -176,6 +176,12 @@ pub trait Engine:
         None
     }
 
+    /// Why these options don't go together with promises that wait for the log, if they don't.
+    fn unfit_for_sync(options: &Self::Options) -> Option<&'static str> {
+        let _ = options;
+        None
+    }
+
     /// Whether its records are to be kept in the order of their keys, besides.
     fn keeps_order(options: &Self::Options) -> bool {
         let _ = options;

@@ -158,7 +158,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    fn complete(&mut self, handle: T::Handle, tentative: Tentative) {
+    pub(crate) fn complete(&mut self, handle: T::Handle, tentative: Tentative) {
         let Tentative { timestamp, call, date, answer } = tentative;
         self.tracker.complete(&call, (handle, timestamp), date, answer);
     }
@@ -180,21 +180,22 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// The call of a version that is here already, and may be so without its call: a shadow has it
     /// from a chunk in which it was Valid, and may have passed it on to another shadow, whose donor
-    /// does not know yet that it is.
+    /// does not know yet that it is. Whether it was news.
     pub(crate) fn learn_call(
         &mut self,
         handle: T::Handle,
         meta: Meta,
         completion: Option<&Completion<'_>>,
-    ) {
+    ) -> bool {
         let known = completion.is_none() || self.tentative.contains_key(&handle);
         if known || mutant!("hermes_call_not_learnt") {
-            return;
+            return false;
         }
         self.keep_completion(handle, meta.timestamp, completion);
         if meta.state == State::Valid {
             self.complete_valid_call(handle);
         }
+        true
     }
 
     /// Whether an update up to this number that was driven from here and carried a call was

@@ -31,12 +31,12 @@ pub(crate) const DAMAGED_DELTA: &str = "hermes: a damaged delta";
 /// How the newest version of a large value, which is not Valid yet, came from the one before.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Undecided {
-    timestamp: Timestamp,
-    base: Timestamp,
-    delta: Vec<u8>,
-    inverse: Vec<u8>,
+    pub(crate) timestamp: Timestamp,
+    pub(crate) base: Timestamp,
+    pub(crate) delta: Vec<u8>,
+    pub(crate) inverse: Vec<u8>,
     /// When the base expires.
-    base_expire_at: Option<UnixMillis>,
+    pub(crate) base_expire_at: Option<UnixMillis>,
 }
 
 /// The undecided versions of large values, by record.
@@ -55,6 +55,11 @@ impl<H: Ord> Deltas<H> {
     #[inline]
     pub(crate) fn get(&self, handle: &H) -> Option<&Undecided> {
         if self.undecided.is_empty() { None } else { self.undecided.get(handle) }
+    }
+
+    /// A version came back from the log with how it came about.
+    pub(crate) fn keep(&mut self, handle: H, undecided: Undecided) {
+        self.undecided.insert(handle, undecided);
     }
 
     /// The version is Valid, or another one has replaced all of the value.

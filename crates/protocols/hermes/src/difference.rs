@@ -14,6 +14,8 @@
 //! version and the request's random name. What changes here while a question is out has changed
 //! because an update came, and has left the base by that.
 
+use alloc::boxed::Box;
+
 use quorate_machine::difference::{Held, Question, compare, is_outgrown, may_ask_for};
 use quorate_machine::{Command, Effects, Record, Slot, Table, mutant};
 use quorate_types::{Incarnation, NodeId, Now, SeededHash, Timestamp, limits};
@@ -49,8 +51,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// member numbers began anew in this one, so equal timestamps mean nothing, and a founder serves
     /// without having compared.
     pub(crate) fn enter_cluster(&mut self, cluster: Incarnation, effects: &mut impl Effects<Self>) {
-        let other = self.cluster != cluster && !mutant!("hermes_base_of_another_cluster");
+        let changes = self.cluster != cluster;
+        let other = changes && !mutant!("hermes_base_of_another_cluster");
         self.cluster = cluster;
+        if changes {
+            self.append_cluster(effects);
+        }
         if other && self.has_base {
             effects.probe("hermes: records of another cluster go");
             self.table.reset();
@@ -70,7 +76,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let handle = self.table.find(key)?;
         if self.has_base {
             if mutant!("hermes_base_dropped_by_any_message") {
-                self.drop_base(handle);
+                self.clear_base(handle);
             }
             let meta = self.table.lock(handle).meta();
             if self.is_base(&meta) && !mutant!("hermes_base_is_held") {
@@ -82,21 +88,29 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// The record of a key, for an update to be put into it: blank if there was none in this life.
     #[inline]
-    pub(crate) fn find_or_insert(&mut self, key: &[u8]) -> T::Handle {
+    pub(crate) fn find_or_insert(
+        &mut self,
+        key: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) -> T::Handle {
         let handle = self.table.find_or_insert(key);
-        if self.has_base {
-            self.drop_base(handle);
+        if self.has_base && self.clear_base(handle) {
+            self.append_gone(key, effects);
         }
         handle
     }
 
-    fn drop_base(&mut self, handle: T::Handle) {
-        let meta = self.table.lock(handle).meta();
-        if self.is_base(&meta) && !mutant!("hermes_base_is_held") {
-            let mut record = self.table.lock(handle);
+    /// Empties a record if it is an earlier life's; whether it was.
+    fn clear_base(&mut self, handle: T::Handle) -> bool {
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        let is_base = meta.life != self.life && !meta.is_blank();
+        let cleared = is_base && !mutant!("hermes_base_is_held");
+        if cleared {
             record.clear();
             record.set_meta(Meta::default());
         }
+        cleared
     }
 
     /// The donor holds this version: it is as if it had come in a chunk.
@@ -127,7 +141,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             // An update came.
         } else if is_gone && !mutant!("hermes_base_keeps_the_deleted") {
             effects.probe("hermes: a record of an earlier life goes");
-            self.drop_base(handle);
+            let key = Box::<[u8]>::from(self.table.lock(handle).key());
+            if self.clear_base(handle) {
+                self.append_gone(&key, effects);
+            }
             self.forget(handle);
         } else {
             effects.probe("hermes: a record of an earlier life stays");

@@ -97,6 +97,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         calls: Some(CallsHome::Key),
         places: true,
         large_collections: true,
+        durable: true,
         ..Capabilities::REPLICATED
     };
 
@@ -104,6 +105,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     type Options = Options;
     type Table = T;
     type Shared = ();
+
+    fn unfit_for_sync(options: &Options) -> Option<&'static str> {
+        options.ack_broadcast.then_some(crate::log::O3_AND_LOG)
+    }
 
     fn new(context: Context<T, ()>, options: &Options) -> Self {
         let config = Config {

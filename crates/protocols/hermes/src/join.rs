@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use quorate_machine::difference::Comparing;
 use quorate_machine::{Command, Copier, Effects, Record, Scan, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
-use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp, limits};
+use quorate_types::{Instant, Lsn, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::deltas::inv_of;
@@ -144,6 +144,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.copying = Copying::Done;
             self.tracker.end_copy();
             self.floors.open_shadow();
+            self.append_floors(effects);
+            self.copied_at = self.journal.appended();
             return;
         }
         match &self.copying {
@@ -421,6 +423,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     ) -> Result<bool, Malformed> {
         if !chunk.sessions.is_empty() && !mutant!("hermes_sessions_not_copied") {
             self.tracker.merge(chunk.sessions)?;
+            self.append_sessions(chunk.sessions, effects);
         }
         self.floors.raise_next(chunk.next_floor);
         if let Copying::From(source) = &self.copying
@@ -434,6 +437,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 self.tracker.end_copy();
                 self.floors.finish_shadow(chunk.floor);
                 self.copying = Copying::Done;
+                self.append_floors(effects);
+                self.copied_at = match mutant!("hermes_copied_not_durable") {
+                    false => self.journal.appended(),
+                    true => Lsn::START,
+                };
                 Ok(true)
             }
             Some(next) => {
@@ -457,7 +465,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         lacking: &mut VecDeque<Lacking>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let handle = self.find_or_insert(entry.key);
+        let handle = self.find_or_insert(entry.key, effects);
         let meta = self.table.lock(handle).meta();
         if entry.timestamp < meta.timestamp
             && entry.completion.is_some()
@@ -497,8 +505,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 self.supersede(now, meta, &inv, effects);
             }
             self.adopt(now, donor, handle, &inv, effects);
-        } else if entry.timestamp == meta.timestamp {
-            self.learn_call(handle, meta, entry.completion.as_ref());
+        } else if entry.timestamp == meta.timestamp
+            && self.learn_call(handle, meta, entry.completion.as_ref())
+        {
+            let Entry { key, timestamp, rmw, content, completion, .. } = *entry;
+            let inv =
+                Inv { cookie: Slot::NONE, key, timestamp, rmw, content, base: None, completion };
+            self.append_update(&inv, effects);
         }
         let meta = self.table.lock(handle).meta();
         if entry.valid && entry.timestamp == meta.timestamp && meta.state == State::Invalid {

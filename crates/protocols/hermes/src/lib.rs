@@ -79,6 +79,7 @@
 //!   replica holds it, so the superseded write has ended. Instead of sending its own INV again, its
 //!   coordinator drives the newer version.
 //! - **Deletes leave tombstones**, collected in rounds that raise a common floor: `tombstones.rs`.
+//! - **A log may be kept** (`log.rs`): what a promise rests on is durable before the promise leaves.
 //! - **A life that ends leaves a base**: what a donor turns out to hold in the same version is not
 //!   copied to a process that was expelled and lived (`difference.rs`).
 //! - **Expiry is an update**: a value past its time is deleted by an ordinary read-modify-write
@@ -106,6 +107,7 @@ mod difference;
 mod engine;
 mod expiry;
 mod join;
+mod log;
 mod message;
 mod meta;
 mod ops;
@@ -116,7 +118,9 @@ mod replica;
 mod state;
 mod tombstones;
 
-use quorate_machine::{Command, Effects, Event, Machine, Outcome, Protocol, Slot, Table, mutant};
+use quorate_machine::{
+    Command, Effects, Event, Machine, Outcome, Protocol, SavePoint, Slot, Table, Unreadable, mutant,
+};
 use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
@@ -147,8 +151,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: counter-INV",
         "hermes: delta on a base that is not here",
         "hermes: expired value without VAL replayed",
+        "hermes: commit waits for the log",
         "hermes: floor round begins",
         "hermes: floor round starts over",
+        "hermes: goes on from its log",
         "hermes: op finished by another's replay",
         "hermes: ops combined",
         "hermes: read-modify-write superseded",
@@ -176,8 +182,28 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
-            Event::Durable(_) => {}
+            Event::Durable(lsn) => {
+                self.journal.note_durable(lsn);
+                self.on_durable(now, effects);
+            }
         }
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.restore_entry(entry)
+    }
+
+    fn restored(&mut self) {
+        self.end_restore();
+    }
+
+    fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        self.save_some(from, bytes, write)
     }
 
     fn next_deadline(&self) -> Instant {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Access, Command};
 use quorate_rifl::{AnswerBytes, Call, Permit};
-use quorate_types::{Instant, NodeSet, Tag, Timestamp};
+use quorate_types::{Instant, Lsn, NodeSet, Tag, Timestamp};
 
 use crate::Meta;
 use crate::message::Completion;
@@ -36,6 +36,8 @@ pub(crate) struct Pending<H, O: Command> {
     pub(crate) resend_at: Instant,
     /// When its INV last left.
     pub(crate) sent_at: Instant,
+    /// How far the log must be durable for this node's own copy.
+    pub(crate) lsn: Lsn,
     pub(crate) answer: Option<(Tag, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
     pub(crate) again: Option<RetryState<O>>,

@@ -40,8 +40,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         queue.waiters.push_back(waiter);
         self.waiting += 1;
         self.counters.queued_reads += u64::from(read);
-        if self.table.lock(handle).meta().state == State::Valid {
-            self.serve(now, handle, effects);
+        let meta = self.table.lock(handle).meta();
+        match meta.state {
+            State::Valid => self.serve(now, handle, effects),
+            // Nobody else drives it, as every key after the loss of all power.
+            State::Invalid if self.is_orphan(&meta) => self.replay(now, handle, effects),
+            _ => {}
         }
     }
 

@@ -15,6 +15,10 @@ use crate::{Hermes, Meta, State};
 
 /// Records that the sweep looks at in one tick.
 const SWEEP_RECORDS: usize = 1_000;
+/// The same while there are some to replay: after the loss of all power that is every record.
+const SWEEP_RECORDS_IN_DOUBT: usize = 64;
+/// Updates under way at which a sweep waits.
+const SWEEP_REPLAYS_MAX: usize = 256;
 /// Time between two ticks of a sweep that is under way.
 const SWEEP_EVERY: Duration = Duration::from_millis(1);
 
@@ -26,11 +30,13 @@ pub(crate) struct Sweep {
     pass: u8,
     scan: Scan,
     next_at: Instant,
+    /// Whether the last step has found something to replay.
+    replays: bool,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { pass: 2, scan: Scan::default(), next_at: Instant::NEVER }
+        Self { pass: 2, scan: Scan::default(), next_at: Instant::NEVER, replays: false }
     }
 }
 
@@ -63,10 +69,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
             return;
         }
-        self.enter_cluster(view.cluster, effects);
         let me = view.member(node).expect("a live member is a member");
         self.number = me.number;
         let shadow = me.role == Role::Shadow;
+        self.take_restored(now, view, me.role == Role::Active, effects);
+        self.enter_cluster(view.cluster, effects);
         let group = self.config.replicas.unwrap_or_else(|| view.voters());
         self.is_replica = group.contains(node);
         self.peers = view.live().intersection(group).without(node);
@@ -75,7 +82,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.restart_reads(now, effects);
         self.floors.abort_round(now.monotonic);
         self.tombstones.wake(now.monotonic);
-        self.sweep = Sweep { pass: 0, scan: Scan::default(), next_at: now.monotonic };
+        self.sweep =
+            Sweep { pass: 0, scan: Scan::default(), next_at: now.monotonic, replays: true };
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
         self.check_all_queues(now.monotonic);
     }
@@ -114,6 +122,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
         }
         self.waiting = 0;
+        self.undurable.clear();
         self.queue_checks.clear();
         self.resends.clear();
         self.hot.clear();
@@ -132,6 +141,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         self.abandon(effects);
         self.leave_base();
+        if self.life == 0 {
+            // All lives are used up, and the base went with them.
+            self.append_cluster(effects);
+        }
         self.forget_calls();
         self.config.incarnation = incarnation;
         self.view = View::default();
@@ -167,6 +180,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             started: now.monotonic,
             resend_at,
             sent_at: now.monotonic,
+            lsn: self.journal.appended(),
             answer: None,
             again: None,
             combined: Vec::new(),
@@ -179,6 +193,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
         self.resends.push(resend_at, slot);
+        self.await_log(slot);
         self.counters.replays += 1;
         self.commit_if_acknowledged(now, slot, effects);
     }
@@ -210,17 +225,23 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// Looks at some more records for updates whose coordinator is gone.
     pub(crate) fn on_sweep_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.sweep.next_at = now.monotonic + SWEEP_EVERY;
         let owned_only = self.sweep.pass == 0;
-        for handle in self.sweep.scan.next_handles(&self.table, SWEEP_RECORDS) {
+        if self.ops.len() >= SWEEP_REPLAYS_MAX && !mutant!("hermes_sweep_without_limit") {
+            return;
+        }
+        let records = if self.sweep.replays { SWEEP_RECORDS_IN_DOUBT } else { SWEEP_RECORDS };
+        self.sweep.replays = false;
+        for handle in self.sweep.scan.next_handles(&self.table, records) {
             let meta = self.table.lock(handle).meta();
             let lost =
                 meta.state == State::Invalid && self.is_orphan(&meta) && !self.is_base(&meta);
             if lost && (!owned_only || self.owns(handle)) {
                 effects.probe("hermes: sweep replays an orphan");
+                self.sweep.replays = true;
                 self.replay(now, handle, effects);
             }
         }
-        self.sweep.next_at = now.monotonic + SWEEP_EVERY;
         if self.sweep.scan.is_at_end() {
             self.sweep.pass += 1;
             self.sweep.next_at = if self.sweep.pass == 2 {

@@ -8,9 +8,10 @@ use quorate_machine::{
     Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
-use quorate_types::{NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
+use quorate_types::{Lsn, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
 use crate::deltas::{DAMAGED_DELTA, Received, inv_of};
+use crate::log::{O3_AND_LOG, write_update};
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
 use crate::ops::{OpContext, Pending, PendingKind, RetryState, Tentative, UpdateContext, Waiter};
 use crate::{Hermes, Meta, State};
@@ -291,6 +292,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             started: now.monotonic,
             resend_at,
             sent_at: now.monotonic,
+            lsn: Lsn::START,
             answer,
             again: None,
             combined,
@@ -307,10 +309,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let undecided = self.deltas.get(&handle);
         let inv = inv_of(&record, slot, tentative.as_ref(), undecided, &mut whole);
         effects.broadcast(self.peers, &Message::Inv(inv));
+        let lsn = self.journal.append(effects, |log| write_update(&inv, log));
         drop(record);
         if let Some(tentative) = tentative {
             self.tentative.insert(handle, tentative);
         }
+        self.ops.get_mut(slot).expect("it was inserted above").lsn = lsn;
+        self.await_log(slot);
         self.resends.push(resend_at, slot);
         self.floors.note_version(deleted, timestamp.version);
         if rmw {
@@ -331,7 +336,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         inv: &Inv<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let handle = self.find_or_insert(inv.key);
+        let handle = self.find_or_insert(inv.key, effects);
         let record = self.table.lock(handle);
         let meta = record.meta();
         if meta.is_blank() && inv.timestamp.version <= self.floors.floor {
@@ -359,7 +364,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.send_ack(from, inv, effects);
         } else if inv.timestamp == meta.timestamp {
             drop(record);
-            self.learn_call(handle, meta, inv.completion.as_ref());
+            if self.learn_call(handle, meta, inv.completion.as_ref()) {
+                self.append_update(inv, effects);
+            }
             self.send_ack(from, inv, effects);
             if self.config.ack_broadcast {
                 // Its sender holds this version, too.
@@ -509,6 +516,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             life: self.life,
         });
         drop(record);
+        self.append_update(inv, effects);
         self.keep_completion(handle, inv.timestamp, inv.completion.as_ref());
         self.floors.note_version(deleted, inv.timestamp.version);
         if self.config.ack_broadcast {
@@ -516,13 +524,28 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
+    /// Behind what was appended: it promises that the sender's version, or a newer one, stays here.
     fn send_ack(&mut self, to: NodeId, inv: &Inv<'_>, effects: &mut impl Effects<Self>) {
         let ack = Ack { cookie: inv.cookie, timestamp: inv.timestamp, key: &[] };
-        if self.config.ack_broadcast {
-            let ack = Ack { key: inv.key, ..ack };
-            effects.broadcast(self.peers.with(to), &Message::Ack(ack));
+        let (to, key) = if self.config.ack_broadcast {
+            (self.peers.with(to), inv.key)
         } else {
-            effects.send(to, &Message::Ack(ack));
+            (NodeSet::only(to), &[][..])
+        };
+        let ack = Message::Ack(Ack { key, ..ack });
+        match self.journal.gate() {
+            Gate::OPEN => effects.broadcast(to, &ack),
+            _ if mutant!("hermes_ack_before_durable") => effects.broadcast(to, &ack),
+            gate => effects.send_behind(gate, to, &ack),
+        }
+    }
+
+    /// An update of this node is not committed before its entry is durable.
+    pub(crate) fn await_log(&mut self, slot: Slot) {
+        let Some(op) = self.ops.get(slot) else { return };
+        if !self.journal.is_durable(op.lsn) {
+            assert!(!self.config.ack_broadcast, "{O3_AND_LOG}");
+            self.undurable.push_back((op.lsn, slot));
         }
     }
 
@@ -578,6 +601,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.peers.is_subset(op.acks)
         };
         if !enough {
+            return;
+        }
+        if !self.journal.is_durable(op.lsn) && !mutant!("hermes_commit_before_durable") {
+            effects.probe("hermes: commit waits for the log");
             return;
         }
         let op = self.ops.remove(slot).expect("it was there a moment ago");
@@ -731,8 +758,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             op.timestamp = meta.timestamp;
             op.rmw = meta.rmw;
             op.acks = NodeSet::EMPTY;
+            op.lsn = self.journal.appended();
             record.set_meta(Meta { state: State::Replay, ..meta });
             self.counters.replays += 1;
+            if !self.journal.is_durable(op.lsn) {
+                self.undurable.push_back((op.lsn, slot));
+            }
         }
         let missing = self.peers.difference(op.acks);
         self.counters.retransmissions += missing.len() as u64;

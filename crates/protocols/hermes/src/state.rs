@@ -1,12 +1,14 @@
 //! What one Hermes machine holds.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Deadlines, DetMap, Rng, Slab, Slot, Table, Timeouts, Unhashed};
+use quorate_machine::{
+    Command, Deadlines, DetMap, Journal, Rng, Slab, Slot, Table, Timeouts, Unhashed,
+};
 use quorate_rifl::ResultTracker;
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Timestamp, View,
+    Duration, Epoch, Incarnation, Instant, Lsn, MemberNumber, NodeId, NodeSet, Timestamp, View,
 };
 
 use crate::Meta;
@@ -107,6 +109,14 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) has_base: bool,
     /// The cluster that the records are of; 0 before the first view.
     pub(crate) cluster: Incarnation,
+    /// What was appended to the lane's log.
+    pub(crate) journal: Journal,
+    /// Updates of this node whose entries may not be durable, in the order of the log.
+    pub(crate) undurable: VecDeque<(Lsn, Slot)>,
+    /// Whether a log was restored, and no view has decided what becomes of it.
+    pub(crate) restored: bool,
+    /// How far the log must be durable for what was copied as a shadow.
+    pub(crate) copied_at: Lsn,
     /// Whether it is a replica of this keyspace.
     pub(crate) is_replica: bool,
     /// Live replicas besides this node: who must acknowledge.
@@ -164,6 +174,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             life: 0,
             has_base: false,
             cluster: Incarnation(0),
+            journal: Journal::default(),
+            undurable: VecDeque::new(),
+            restored: false,
+            copied_at: Lsn::START,
             is_replica: false,
             peers: NodeSet::EMPTY,
             active: NodeSet::EMPTY,
@@ -215,7 +229,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// Whether this replica holds everything that the active ones hold.
     pub fn is_caught_up(&self) -> bool {
-        self.copying.is_done()
+        self.copying.is_done() && self.journal.is_durable(self.copied_at)
     }
 
     /// Records copied so far as a shadow.

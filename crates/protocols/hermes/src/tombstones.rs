@@ -45,8 +45,8 @@
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
 
-use quorate_machine::{Command, Effects, Table};
-use quorate_types::{Instant, NodeId, NodeSet, Now};
+use quorate_machine::{Command, Effects, Table, mutant};
+use quorate_types::{Instant, Lsn, NodeId, NodeSet, Now};
 
 use crate::message::Message;
 use crate::{Hermes, Meta};
@@ -78,6 +78,11 @@ pub(crate) struct Floors {
     begun_at: Instant,
     /// Whether this epoch has had no round yet.
     first: bool,
+    /// Whether the floor came from a log, and no round has confirmed it since: others may have come
+    /// back with a higher one.
+    doubted: bool,
+    /// How far the log must be durable for what this replica has prepared.
+    prepared_at: Lsn,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -111,6 +116,8 @@ impl Default for Floors {
             check_at: Instant::NEVER,
             begun_at: Instant::ZERO,
             first: false,
+            doubted: false,
+            prepared_at: Lsn::START,
         }
     }
 }
@@ -118,7 +125,18 @@ impl Default for Floors {
 impl Floors {
     /// Whether replicas may disagree on the version of an absent key.
     pub(crate) fn is_open(&self) -> bool {
-        self.next_floor != self.floor
+        self.next_floor != self.floor || self.doubted
+    }
+
+    /// Takes in what a log says.
+    pub(crate) fn restore(&mut self, floor: u64, next_floor: u64) {
+        self.floor = self.floor.max(floor);
+        self.next_floor = self.next_floor.max(next_floor).max(self.floor);
+    }
+
+    /// Until a round has ended, others may have higher floors.
+    pub(crate) fn doubt(&mut self) {
+        self.doubted = !mutant!("hermes_restored_floor_not_doubted");
     }
 
     pub(crate) fn note_version(&mut self, deleted: bool, version: u64) {
@@ -234,7 +252,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.floors.first = false;
         self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY });
         effects.broadcast(self.peers, &Message::FloorPrepare { round, version });
-        self.prepare_floor(self.config.node, round, version);
+        self.prepare_floor(self.config.node, round, version, effects);
     }
 
     pub(crate) fn on_floor_prepare(
@@ -249,7 +267,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return effects.ignored("hermes: FLOOR_PREPARE of an earlier round");
         }
         if round > self.floors.last {
-            self.prepare_floor(from, round, version);
+            self.prepare_floor(from, round, version, effects);
         }
         if self.floors.follow.is_some() {
             self.clear_doubts(now, effects);
@@ -258,8 +276,16 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    fn prepare_floor(&mut self, leader: NodeId, round: u64, version: u64) {
+    fn prepare_floor(
+        &mut self,
+        leader: NodeId,
+        round: u64,
+        version: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
         self.floors.raise_next(version);
+        self.append_floors(effects);
+        self.floors.prepared_at = self.journal.appended();
         self.floors.last = round;
         self.floors.follow = Some(Follow { round, leader, drain: self.next_number, told: false });
     }
@@ -274,6 +300,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return;
         }
         let drain = follow.drain;
+        if !self.journal.is_durable(self.floors.prepared_at) {
+            // It is said at the end of the turn in which it is.
+            return;
+        }
         if self.ops.iter().any(|(_, op)| op.number <= drain) || self.doubts_before(drain) {
             return;
         }
@@ -319,7 +349,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.floors.lead = None;
             self.floors.finished = Some((round, version));
             effects.broadcast(self.peers, &Message::FloorCommit { round, version });
-            self.commit_floor(version);
+            self.commit_floor(version, effects);
         }
     }
 
@@ -333,18 +363,23 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if self.floors.follow.as_ref().is_none_or(|follow| follow.round != round) {
             return effects.ignored("hermes: FLOOR_COMMIT of another round");
         }
-        self.commit_floor(version);
+        self.commit_floor(version, effects);
         self.floors.check_at = now.monotonic;
     }
 
-    fn commit_floor(&mut self, version: u64) {
+    fn commit_floor(&mut self, version: u64, effects: &mut impl Effects<Self>) {
         self.floors.follow = None;
+        self.floors.doubted = false;
         debug_assert!(version <= self.floors.next_floor, "a floor is prepared before it is raised");
         if let Some(committed) = &mut self.floors.shadow {
             *committed = version.max(*committed);
             return;
         }
+        let risen = version > self.floors.floor;
         self.floors.floor = self.floors.floor.max(version);
+        if risen {
+            self.append_floors(effects);
+        }
         self.tombstones.begin_pass(self.table.len());
         // Read-modify-writes of absent keys were held back.
         self.check_all_queues(Instant::ZERO);

@@ -78,6 +78,11 @@ impl Disorder {
         self.news.extend((1..=self.nodes).map(|node| (node, view.clone())));
     }
 
+    /// Nobody hears of the views that some nodes have not heard of yet.
+    pub fn forget_news(&mut self) {
+        self.news.clear();
+    }
+
     /// Some node hears of a view, maybe of an old one.
     pub fn hear_news<S: Subject>(&mut self, rng: &mut Rng, cluster: &mut Cluster<S>) {
         if self.news.is_empty() {

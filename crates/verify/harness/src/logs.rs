@@ -82,10 +82,11 @@ impl<S: Subject> LaneLog<S> {
         None
     }
 
-    /// The process ends with the power: a part of what was not durable may be there.
-    fn cut(&mut self, rng: &mut Rng) {
-        let volatile = self.entries.iter().filter(|(lsn, _)| *lsn > self.durable).count() as u64;
-        let lost = rng.below(volatile + 1) as usize;
+    /// The process ends with the power: of so many entries that were not durable, as many are lost as
+    /// `lose` says.
+    fn cut(&mut self, lose: impl FnOnce(usize) -> usize) {
+        let volatile = self.entries.iter().filter(|(lsn, _)| *lsn > self.durable).count();
+        let lost = lose(volatile);
         self.entries.truncate(self.entries.len() - lost);
         self.appended = Lsn(self.appended.0 - lost as u64);
         self.durable = self.appended;
@@ -148,9 +149,18 @@ impl<S: Subject> Cluster<S> {
     /// The power of a node goes: its process ends, and of what was not durable a part that the
     /// generator chooses is lost.
     pub fn cut_power(&mut self, node: u16, rng: &mut Rng) {
+        self.cut(node, |volatile| rng.below(volatile as u64 + 1) as usize);
+    }
+
+    /// The power of a node goes: its process ends, and all that was not durable is lost.
+    pub fn cut_power_unflushed(&mut self, node: u16) {
+        self.cut(node, |volatile| volatile);
+    }
+
+    fn cut(&mut self, node: u16, mut lose: impl FnMut(usize) -> usize) {
         self.crash(node);
         for log in self.disks.get_mut(&node).expect("a node with a disk") {
-            log.cut(rng);
+            log.cut(&mut lose);
         }
     }
 

@@ -9,6 +9,7 @@ mod deltas;
 mod difference;
 mod features;
 mod interaction;
+mod log;
 mod op;
 mod pitfalls;
 mod random;

@@ -2,13 +2,13 @@
 //! times, rejoins as a shadow; then healing, after which every op must have ended and all replicas
 //! must agree. What the clients saw is judged by `quorate-check`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
     Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Seeds, Verdict,
     check_history,
 };
-use quorate_harness::Disorder;
+use quorate_harness::{Disorder, Logs};
 use quorate_hermes::{Config, Reads, State};
 use quorate_machine::{Access, Command as _, Outcome, Record, Refusal, Rng, Table};
 use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions};
@@ -32,6 +32,14 @@ struct Plan {
     lives: bool,
     mix: Mix,
     configure: fn(&mut Config),
+    /// What promises wait for. With a log, the power of one node or of all goes now and then.
+    logs: Logs,
+}
+
+impl Plan {
+    fn has_logs(&self) -> bool {
+        self.logs != Logs::None
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,6 +100,7 @@ const PLAN: Plan = Plan {
     lives: false,
     mix: Mix::Registers,
     configure: |_| {},
+    logs: Logs::None,
 };
 
 /// An op that a client sent.
@@ -115,6 +124,8 @@ struct Run {
     clients: Vec<Client>,
     /// The client and the call of each try.
     tries: BTreeMap<u64, (usize, usize)>,
+    /// Nodes whose process has ended with the power: it can't live on.
+    dark: BTreeSet<u16>,
     /// The content that each timestamp stands for, by key.
     minted: BTreeMap<(Vec<u8>, Timestamp), Option<Vec<u8>>>,
 }
@@ -123,7 +134,9 @@ impl Run {
     fn new(seed: u64, plan: Plan) -> Self {
         let mut rng = Rng::new(seed);
         let base = rng.next_u64() >> 16;
-        let cluster = Cluster::seeded(plan.nodes, |node| base + u64::from(node), plan.configure);
+        let seed_of = |node| base + u64::from(node);
+        let cluster =
+            Cluster::logging(plan.nodes, plan.logs, seed_of, plan.configure, |_| usize::MAX);
         Self {
             plan,
             rng,
@@ -134,6 +147,7 @@ impl Run {
             disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
             clients: Vec::new(),
             tries: BTreeMap::new(),
+            dark: BTreeSet::new(),
             minted: BTreeMap::new(),
         }
     }
@@ -304,16 +318,23 @@ impl Run {
                     member.role != Role::Active || !self.cluster.hosts[other].up
                 });
                 if (down.count() + 1) * 2 < usize::from(self.plan.nodes) {
-                    self.cluster.crash(node);
+                    self.end_process(node);
                 }
             }
-            Role::Down if self.plan.lives && self.rng.chance(3, 4) => {
+            Role::Down
+                if self.plan.lives && !self.dark.contains(&node) && self.rng.chance(3, 4) =>
+            {
                 self.cluster.begin_life(node);
                 self.decide(node, Role::Shadow);
             }
             Role::Down => {
                 let seed = self.rng.next_u64() >> 16;
-                self.cluster.start(node, seed);
+                self.dark.remove(&node);
+                if self.plan.has_logs() && self.rng.chance(3, 4) {
+                    self.cluster.restart(node, seed);
+                } else {
+                    self.cluster.start(node, seed);
+                }
                 self.decide(node, Role::Shadow);
             }
             Role::Shadow if !up => self.decide(node, Role::Down),
@@ -321,10 +342,74 @@ impl Run {
                 if self.cluster.machine(node).is_caught_up() {
                     self.decide(node, Role::Active);
                 } else if self.rng.chance(1, 4) {
-                    self.cluster.crash(node);
+                    self.end_process(node);
                 }
             }
         }
+    }
+
+    fn end_process(&mut self, node: u16) {
+        if self.plan.has_logs() && (!self.plan.lives || self.rng.chance(1, 2)) {
+            self.cluster.cut_power(node, &mut self.rng);
+            self.dark.insert(node);
+        } else {
+            self.cluster.crash(node);
+        }
+    }
+
+    /// What disks do while a cluster runs; sometimes all nodes lose power.
+    fn disks(&mut self) {
+        let node = self.node();
+        match self.rng.below(400) {
+            0 => self.lose_power(),
+            1..=30 if self.cluster.hosts[&node].up => {
+                self.cluster.save_some(node, 0, 30);
+            }
+            31..=90 => {
+                self.cluster.flush_log(node);
+            }
+            _ => {}
+        }
+    }
+
+    /// All nodes lose power. A majority comes back, and among it one of those that were active, with what
+    /// its disk has kept; the others have their disks, or not.
+    fn lose_power(&mut self) {
+        let active: Vec<u16> = self.cluster.view.active().into_iter().map(|node| node.0).collect();
+        for node in 1..=self.plan.nodes {
+            self.cluster.cut_power(node, &mut self.rng);
+            self.dark.insert(node);
+        }
+        self.note_answers();
+        self.disorder.forget_news();
+        self.cluster.pool.clear();
+        let sure = active[self.rng.below(active.len() as u64) as usize];
+        let away = self.rng.below(u64::from(self.plan.nodes - 1) / 2 + 1) as u16;
+        let mut roles = Vec::new();
+        for node in 1..=self.plan.nodes {
+            let seed = self.rng.next_u64() >> 16;
+            let is_back =
+                (node + self.plan.nodes - sure) % self.plan.nodes < self.plan.nodes - away;
+            let has_disk = node == sure || self.rng.chance(5, 6);
+            if is_back {
+                self.dark.remove(&node);
+            }
+            if is_back && has_disk {
+                self.cluster.restart(node, seed);
+            } else if is_back {
+                self.cluster.start(node, seed);
+            }
+            roles.push((
+                node,
+                match (is_back, has_disk && active.contains(&node)) {
+                    (false, _) => Role::Down,
+                    (true, false) => Role::Shadow,
+                    (true, true) => Role::Active,
+                },
+            ));
+        }
+        let view = self.cluster.decide(&roles);
+        self.disorder.announce(&view);
     }
 
     /// H0 and agreement: one timestamp stands for one content.
@@ -358,6 +443,9 @@ impl Run {
             96..=98 => self.disorder.hear_news(&mut self.rng, &mut self.cluster),
             _ if self.plan.crashes => self.trouble(),
             _ => {}
+        }
+        if self.plan.has_logs() {
+            self.disks();
         }
         self.note_answers();
     }
@@ -577,12 +665,14 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     run.heal();
     run.check_agreement();
     run.check_end();
-    if matches!(plan.mix, Mix::Counters | Mix::CountedCalls) {
+    if matches!(plan.mix, Mix::Counters | Mix::CountedCalls) && plan.logs != Logs::Async {
         run.check_counters();
     }
-    let history = run.history();
-    let report = check_history(&history);
-    assert_ne!(report.verdict(), Verdict::Violation, "{report}");
+    if plan.logs != Logs::Async {
+        let history = run.history();
+        let report = check_history(&history);
+        assert_ne!(report.verdict(), Verdict::Violation, "{report}");
+    }
     for (name, count) in &run.cluster.probes {
         *probes.entry(name).or_default() += count;
     }
@@ -721,4 +811,46 @@ fn counted_calls_lose_and_repeat_no_increment() {
 #[test]
 fn calls_survive_bad_networks() {
     sweep(150, Plan { mix: Mix::Calls, keys: 1, lost: 300, repeated: 300, steps: 400, ..PLAN });
+}
+
+const DURABLE: Plan = Plan { logs: Logs::Sync, steps: 400, ..PLAN };
+
+#[test]
+fn what_was_answered_survives_the_loss_of_all_power() {
+    let probes = sweep(500, DURABLE);
+    assert!(probes["hermes: goes on from its log"] > 0);
+    assert!(probes["hermes: commit waits for the log"] > 0);
+    sweep(150, Plan { nodes: 5, ..DURABLE });
+    sweep(100, Plan { nodes: 1, ..DURABLE });
+    sweep(150, Plan { lost: 200, repeated: 200, ..DURABLE });
+}
+
+#[test]
+fn deleted_keys_stay_deleted_after_the_loss_of_all_power() {
+    let plan = Plan { mix: Mix::Deletes, keys: 4, configure: collect_often, ..DURABLE };
+    let probes = sweep(500, plan);
+    assert!(probes["hermes: tombstones collected"] > 0);
+    assert!(probes["hermes: a record of an earlier life goes"] > 0);
+    assert!(probes["hermes: a record of an earlier life stays"] > 0);
+    sweep(150, Plan { nodes: 5, lives: true, ..plan });
+}
+
+#[test]
+fn calls_take_effect_once_across_the_loss_of_all_power() {
+    sweep(300, Plan { mix: Mix::Calls, ..DURABLE });
+    sweep(200, Plan { mix: Mix::CountedCalls, keys: 1, ..DURABLE });
+    sweep(200, Plan { mix: Mix::Counters, keys: 1, ..DURABLE });
+}
+
+#[test]
+fn reads_without_leases_survive_the_loss_of_all_power() {
+    sweep(200, Plan { configure: |config| config.reads = Reads::Quorum, ..DURABLE });
+}
+
+#[test]
+fn replicas_agree_after_the_loss_of_all_power_although_promises_did_not_wait() {
+    let plan = Plan { logs: Logs::Async, ..DURABLE };
+    sweep(300, plan);
+    sweep(200, Plan { configure: |config| config.ack_broadcast = true, ..plan });
+    sweep(300, Plan { mix: Mix::Deletes, keys: 4, configure: collect_often, ..plan });
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::{Deref, DerefMut};
 
 use quorate_engine::Place;
-use quorate_harness::{Outbox, Process, Subject};
+use quorate_harness::{Logs, Outbox, Process, Subject};
 use quorate_hermes::{Config, Hermes, Message, Meta, Request, State};
 use quorate_machine::{Command, MapTable, Outcome, Record, Rng, Table};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
@@ -225,6 +225,21 @@ impl Cluster {
     ) -> Self {
         let replicas = Replicas { configure, packed_bytes_max: |_| usize::MAX };
         Self(quorate_harness::Cluster::founded(replicas, count, seed))
+    }
+
+    /// Nodes 1 to `count` with disks, all active in epoch 1.
+    pub(crate) fn logging(
+        count: u16,
+        logs: Logs,
+        seed: impl Fn(u16) -> u64,
+        configure: fn(&mut Config),
+        packed_bytes_max: fn(u16) -> usize,
+    ) -> Self {
+        let mut cluster = quorate_harness::Cluster::new(Replicas { configure, packed_bytes_max });
+        cluster.keep_logs(logs);
+        (1..=count).for_each(|node| cluster.start(node, seed(node)));
+        cluster.found();
+        Self(cluster)
     }
 
     /// Three nodes where collections of more bytes than that are large.

@@ -1,0 +1,303 @@
+//! What is kept in the log, and what comes back.
+
+use quorate_harness::Logs;
+use quorate_hermes::{Message, State};
+use quorate_machine::{Machine as _, Unreadable};
+use quorate_rifl::{Call, LeaseId};
+use quorate_types::{Duration, LaneId, MemberNumber, Role};
+
+use crate::op::{ABSENT, Reply, del, get, incr, set, value};
+use crate::support::{Cluster, MLT, seed_for};
+
+/// Three replicas whose promises wait for their logs.
+fn cluster() -> Cluster {
+    let seed_of = |node| seed_for(&[node as u8, node as u8]);
+    Cluster::logging(3, Logs::Sync, seed_of, |_| {}, |_| usize::MAX)
+}
+
+/// Delivers everything without a flush of any log.
+fn deliver_unflushed(cluster: &mut Cluster) {
+    while !cluster.pool.is_empty() {
+        let packet = cluster.pool.remove(0);
+        cluster.inject(&packet);
+    }
+}
+
+fn lose_power(cluster: &mut Cluster, nodes: &[u16]) {
+    nodes.iter().for_each(|node| cluster.cut_power_unflushed(*node));
+}
+
+fn restart(cluster: &mut Cluster, nodes: &[u16]) {
+    nodes.iter().for_each(|node| cluster.restart(*node, u64::from(*node)));
+}
+
+fn call(sequence: u64) -> Call {
+    let lease = LeaseId::new(MemberNumber(1), LaneId(0), 7);
+    Call { lease, sequence, first_incomplete: 3, digest: 9 }
+}
+
+const ALL_ACTIVE: [(u16, Role); 3] = [(1, Role::Active), (2, Role::Active), (3, Role::Active)];
+
+/// Deleted keys are forgotten soon.
+fn collect_soon(config: &mut quorate_hermes::Config) {
+    config.collect_every = Duration::from_millis(10);
+    config.tombstones_min = 1;
+}
+
+fn collecting(logs: Logs) -> Cluster {
+    let seed_of = |node| seed_for(&[node as u8, node as u8]);
+    Cluster::logging(3, logs, seed_of, collect_soon, |_| usize::MAX)
+}
+
+#[test]
+fn an_acknowledgement_waits_for_the_log_and_an_inv_does_not() {
+    let mut cluster = cluster();
+    cluster.run_for(Duration::from_millis(1));
+    let tag = cluster.submit(1, set("k", "v"));
+    assert_eq!(cluster.take(1, 3, "inv").len(), 1, "an INV leaves at once");
+    cluster.deliver(1, 2, "inv");
+    assert!(cluster.take(2, 1, "ack").is_empty());
+    assert!(cluster.flush_log(2));
+    assert_eq!(cluster.take(2, 1, "ack").len(), 1);
+    cluster.assert_open(tag);
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_behind_the_log_too() {
+    let mut cluster = cluster();
+    cluster.run_for(Duration::from_millis(1));
+    cluster.submit(1, set("k", "v"));
+    let inv = cluster.deliver(1, 2, "inv");
+    cluster.inject(&inv);
+    assert!(cluster.take(2, 1, "ack").is_empty());
+    cluster.flush_log(2);
+    assert_eq!(cluster.take(2, 1, "ack").len(), 2);
+}
+
+#[test]
+fn a_coordinator_commits_when_its_own_entry_is_durable() {
+    let mut cluster = cluster();
+    cluster.run_for(Duration::from_millis(1));
+    let tag = cluster.submit(1, set("k", "v"));
+    for node in [2, 3] {
+        cluster.deliver(1, node, "inv");
+        cluster.flush_log(node);
+    }
+    deliver_unflushed(&mut cluster);
+    cluster.assert_open(tag);
+    assert_eq!(cluster.state(1, "k"), State::Write);
+    assert!(cluster.take(1, 2, "val").is_empty());
+    cluster.flush_log(1);
+    cluster.assert_done(tag, Reply::Ok);
+    assert_eq!(cluster.take(1, 2, "val").len(), 1);
+}
+
+#[test]
+fn everything_comes_back_when_all_power_is_lost() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    cluster.run(2, incr("n"));
+    cluster.run(3, set("gone", "v"));
+    cluster.run(1, del("gone"));
+    let tag = cluster.call(2, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(tag, Reply::Int(2));
+    (1..=3).for_each(|node| cluster.save(node, 0));
+    let tag = cluster.call(2, call(4), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(tag, Reply::Int(3));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    // A read replays what is in doubt.
+    assert_eq!(cluster.state(2, "k"), State::Invalid);
+    assert_eq!(cluster.run(2, get("k")), value("v"));
+    assert_eq!(cluster.run(1, get("gone")), ABSENT);
+    assert_eq!(cluster.run(3, get("n")), value("3"));
+    for (sequence, reply) in [(3, 2), (4, 3)] {
+        let again = cluster.call(1, call(sequence), incr("n"));
+        cluster.deliver_all();
+        cluster.assert_done(again, Reply::Int(reply));
+    }
+    assert_eq!(cluster.run(3, get("n")), value("3"));
+    cluster.run_for(MLT * 20);
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.assert_everywhere("n", Some("3"));
+}
+
+#[test]
+fn one_replica_comes_back_by_difference() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    cluster.run(1, set("other", "v"));
+    lose_power(&mut cluster, &[3]);
+    cluster.expel(&[3]);
+    cluster.run(1, set("other", "new"));
+    restart(&mut cluster, &[3]);
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(MLT * 10);
+    assert!(cluster.machine(3).is_caught_up());
+    assert_eq!(cluster.machine(3).kept(), 1, "what has not changed is not copied");
+    cluster.set_role(3, Role::Active);
+    assert_eq!(cluster.run(3, get("other")), value("new"));
+}
+
+#[test]
+fn what_was_deleted_while_a_replica_was_away_stays_deleted_when_all_power_is_lost() {
+    let mut cluster = collecting(Logs::Sync);
+    cluster.run(1, set("k", "v"));
+    lose_power(&mut cluster, &[3]);
+    cluster.expel(&[3]);
+    cluster.run(1, del("k"));
+    cluster.run_for(Duration::from_millis(100));
+    assert!(!cluster.has_record(1, "k"), "it is deleted and forgotten");
+    restart(&mut cluster, &[3]);
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(MLT * 10);
+    cluster.set_role(3, Role::Active);
+    // Node 3 alone is left, and goes on from its log.
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[3]);
+    cluster.install(&[(1, Role::Down), (2, Role::Down), (3, Role::Active)]);
+    cluster.run_for(MLT);
+    assert_eq!(cluster.run(3, get("k")), ABSENT);
+}
+
+#[test]
+fn a_shadow_is_caught_up_when_what_it_has_copied_is_durable() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    cluster.expel(&[3]);
+    cluster.rejoin(3);
+    deliver_unflushed(&mut cluster);
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some("v"));
+    assert!(!cluster.machine(3).is_caught_up());
+    cluster.flush_log(3);
+    assert!(cluster.machine(3).is_caught_up());
+}
+
+#[test]
+fn replays_after_the_loss_of_all_power_begin_a_few_at_a_time() {
+    let mut cluster = cluster();
+    for key in 0..2_000 {
+        cluster.submit(1, set(&format!("k{key}"), "v"));
+    }
+    cluster.run_for(MLT);
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    for _ in 0..40 {
+        cluster.tick(Duration::from_millis(1));
+        cluster.pool.clear();
+    }
+    let replays = cluster.counter(1, "replays");
+    assert!(replays < 256 + 64, "{replays} replays at once");
+    cluster.run_for(Duration::from_millis(500));
+    assert_eq!(cluster.state(2, "k1999"), State::Valid);
+}
+
+#[test]
+fn a_key_that_some_have_forgotten_is_created_above_its_tombstone_elsewhere() {
+    let mut cluster = collecting(Logs::Sync);
+    cluster.run(1, set("k", "v"));
+    cluster.run(1, del("k"));
+    // Node 3 promises a floor and does not hear that it has risen.
+    cluster.run_some(MLT * 4, |packet| !packet.is(1, 3, "floor_commit"));
+    assert!(!cluster.has_record(1, "k") && cluster.has_record(3, "k"));
+    (1..=2).for_each(|node| cluster.save(node, 0));
+    cluster.flush_logs();
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    let tag = cluster.submit(2, set("k", "new"));
+    cluster.run_for(MLT * 10);
+    cluster.assert_done(tag, Reply::Ok);
+    assert_eq!(cluster.run(1, get("k")), value("new"));
+}
+
+#[test]
+fn a_key_is_created_above_floors_that_only_others_have_kept() {
+    let mut cluster = collecting(Logs::Async);
+    cluster.run(1, set("k", "v"));
+    cluster.run(1, del("k"));
+    // The floor rises, and is on the disk of node 1 alone.
+    while cluster.machine(1).floor() == 0 {
+        cluster.tick(Duration::from_millis(5));
+        deliver_unflushed(&mut cluster);
+    }
+    cluster.flush_log(1);
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    assert_eq!([1, 2].map(|node| cluster.machine(node).floor() == 0), [false, true]);
+    cluster.install(&ALL_ACTIVE);
+    let tag = cluster.submit(2, set("fresh", "v"));
+    cluster.run_for(MLT * 10);
+    cluster.assert_done(tag, Reply::Ok);
+    assert_eq!(cluster.run(1, get("fresh")), value("v"));
+}
+
+#[test]
+fn a_log_of_another_cluster_is_of_no_use() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.found_anew();
+    cluster.found();
+    cluster.run_for(MLT);
+    assert_eq!(cluster.run(1, get("k")), ABSENT);
+    // Nor is it after one more loss.
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    cluster.run_for(MLT);
+    assert_eq!(cluster.run(1, get("k")), ABSENT);
+}
+
+#[test]
+fn golden_bytes_of_entries() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    let log: Vec<String> =
+        cluster.log_of(2, 0).iter().map(|entry| entry.escape_ascii().to_string()).collect();
+    let update = "\\x01\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x02\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x01\\x02\\x00\
+                  \\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00kv";
+    let cluster_of = "\\x04\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00";
+    let floors = format!("\\x03{}", "\\x00".repeat(16));
+    assert_eq!(log, [cluster_of, &floors, update]);
+}
+
+#[test]
+fn damaged_entries_are_unreadable() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    cluster.call(1, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.save(1, 0);
+    let log: Vec<Vec<u8>> = cluster.log_of(1, 0).into_iter().map(<[u8]>::to_vec).collect();
+    for entry in &log {
+        for cut in 0..entry.len() {
+            // Some cuts are whole entries of less; none may panic.
+            let _: Result<(), Unreadable> = cluster.machine(2).restore(&entry[..cut]);
+        }
+    }
+    assert!(cluster.machine(2).restore(&[]).is_err());
+    assert!(cluster.machine(2).restore(&[99]).is_err());
+    let delta = Message::Inv(quorate_hermes::Inv {
+        cookie: quorate_machine::Slot::NONE,
+        key: b"nothing",
+        timestamp: quorate_types::Timestamp::new(9, quorate_types::WriterId(1)),
+        rmw: true,
+        content: Some(quorate_machine::Content {
+            bytes: b"",
+            kind: quorate_machine::ValueKind::Hash,
+            expire_at: None,
+        }),
+        base: Some(quorate_types::Timestamp::new(8, quorate_types::WriterId(1))),
+        completion: None,
+    });
+    let mut entry = Vec::new();
+    delta.encode(&mut quorate_wire::Writer(&mut entry));
+    let lacking = Unreadable("hermes: a delta on a version that is not there");
+    assert_eq!(cluster.machine(2).restore(&entry), Err(lacking));
+}
