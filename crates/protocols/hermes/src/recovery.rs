@@ -243,6 +243,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
         }
         if self.sweep.scan.is_at_end() {
+            self.sweep.replays = false;
             self.sweep.pass += 1;
             self.sweep.next_at = if self.sweep.pass == 2 {
                 Instant::NEVER
