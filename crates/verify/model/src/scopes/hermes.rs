@@ -329,7 +329,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-crash",
             size: Size::Small,
-            states: Some(1467),
+            states: Some(1507),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&crash(name), limits),
         },
@@ -458,7 +458,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-deltas-crash",
             size: Size::Small,
-            states: Some(1467),
+            states: Some(1507),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&deltas_crash(name), limits),
         },
