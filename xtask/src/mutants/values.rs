@@ -83,6 +83,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_delta_drops_base",
+        home: "hermes",
+        guard: "a delta that can't be applied takes nothing out of what an earlier life left",
+        checks: &[Tests("hermes", "deltas::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_inv_without_kind",
         home: "hermes",
         guard: "an INV says of which type the value is",

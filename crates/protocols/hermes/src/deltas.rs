@@ -10,7 +10,8 @@
 //! read-modify-write may have deleted the value or replaced all of it. And of two plain writes on one
 //! version the smaller may be done first: an update of it outranks the larger, which lies over it
 //! where that one came from. Such a replica changes nothing, does not acknowledge, and asks the sender
-//! for all of the value, as a shadow asks for a long one.
+//! for all of the value, as a shadow asks for a long one. So does a shadow that has the key from an
+//! earlier life, and it leaves that version for the comparison with its donor (`difference.rs`).
 //!
 //! All of a value is right wherever a delta is: an INV means the same in both forms. Whether a
 //! collection is large each replica decides alone: a delta makes a packed one large.
@@ -168,15 +169,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub(crate) fn ask_for_value(
         &mut self,
         from: NodeId,
-        handle: T::Handle,
         key: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
         effects.probe("hermes: delta on a base that is not here");
-        let is_blank = self.table.lock(handle).meta().is_blank();
-        if is_blank && !self.queues.contains_key(&handle) {
-            self.forget(handle);
-        }
         let mut keys = Vec::new();
         Writer(&mut keys).bytes(key);
         effects.send(from, &Message::ValueRead { keys: &keys });

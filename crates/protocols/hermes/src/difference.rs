@@ -12,7 +12,8 @@
 //!
 //! How two tables are compared is in [`quorate_machine::difference`]. A hash is one of the key, the
 //! version and the request's random name. What changes here while a question is out has changed
-//! because an update came, and has left the base by that.
+//! because an update came, and has left the base by that. An update of a collection that does not bring
+//! all of its value changes nothing here.
 
 use alloc::boxed::Box;
 
@@ -67,6 +68,16 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether a record is an earlier life's.
     pub(crate) fn is_base(&self, meta: &Meta) -> bool {
         meta.life != self.life && !meta.is_blank()
+    }
+
+    /// Whether an earlier life has left a record of a key, and nothing has taken its place.
+    pub(crate) fn is_left_over(&mut self, key: &[u8]) -> bool {
+        if !self.has_base {
+            return false;
+        }
+        let Some(handle) = self.table.find(key) else { return false };
+        let meta = self.table.lock(handle).meta();
+        self.is_base(&meta)
     }
 
     /// The record of a key, if this life has one. What an earlier life left stays as it is: the

@@ -336,6 +336,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         inv: &Inv<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        if inv.base.is_some() && self.is_left_over(inv.key) && !mutant!("hermes_delta_drops_base") {
+            // Nothing takes its place before all of the value is here: the donor may have vouched for
+            // it, and the coordinator may not live to send more.
+            return self.ask_for_value(from, inv.key, effects);
+        }
         let handle = self.find_or_insert(inv.key, effects);
         let record = self.table.lock(handle);
         let meta = record.meta();
@@ -355,7 +360,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 Received::Lacking if mutant!("hermes_lacking_base_acknowledged") => {
                     return self.send_ack(from, inv, effects);
                 }
-                Received::Lacking => return self.ask_for_value(from, handle, inv.key, effects),
+                Received::Lacking => {
+                    if meta.is_blank() && !self.queues.contains_key(&handle) {
+                        self.forget(handle);
+                    }
+                    return self.ask_for_value(from, inv.key, effects);
+                }
                 Received::Damaged => return effects.refused(DAMAGED_DELTA),
             }
             self.cover(handle, meta, inv.base_version(), effects);

@@ -231,6 +231,31 @@ fn a_shadow_that_has_not_copied_a_value_asks_for_all_of_it() {
     assert_eq!(agreed(&mut cluster), fields(&[(0, "old"), (1, "one"), (2, "old")]));
 }
 
+/// The donor has vouched for the base when the delta comes, whose coordinator dies before it has sent all
+/// of the value: the base is what is left.
+#[test]
+fn a_change_that_a_returning_replica_can_not_apply_leaves_what_it_had() {
+    let mut cluster = cluster();
+    cluster.run(1, make("h", &whole(3)));
+    cluster.expel(&[3]);
+    cluster.run_for(MLT * 3);
+    cluster.come_back(3);
+    let donor = cluster.deliver(3, 0, "compare").to.0;
+    let coordinator = 3 - donor;
+    let tag = cluster.submit(coordinator, put(1, "one"));
+    assert!(is_delta(&cluster.deliver(coordinator, 3, "inv")));
+    assert_eq!(cluster.probed("hermes: delta on a base that is not here"), 1);
+    assert!(cluster.take(3, coordinator, "ack").is_empty(), "it has not applied it");
+    cluster.deliver(donor, 3, "compared");
+    cluster.expel(&[coordinator]);
+    cluster.run_for(MLT * 8);
+    cluster.assert_open(tag);
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.set_role(3, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(agreed(&mut cluster), fields(&[(0, "old"), (1, "old"), (2, "old")]));
+}
+
 #[test]
 fn a_string_and_a_large_value_replace_each_other() {
     let mut cluster = cluster();
