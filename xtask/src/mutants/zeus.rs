@@ -68,6 +68,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant(
+        "zeus_waiting_read_keeps_nothing",
+        "an owner is done with a key when the answers of reads of it have left",
+        false,
+    ),
+    mutant(
         "zeus_answers_at_local_commit",
         "a client is answered when all replicas have its transaction",
         false,

@@ -46,7 +46,7 @@ impl<R> Default for Pipeline<R> {
 struct Slot<R> {
     version: Timestamp,
     depends_on: Vec<u8>,
-    /// What it read and did not write.
+    /// What it read and did not write, and what those have read whose answers rest on it.
     read: Vec<Key>,
     items: Vec<u8>,
     wholes: Wholes,
@@ -127,6 +127,20 @@ impl<R> Pipeline<R> {
     /// Leaves an answer until a slot is committed.
     pub(crate) fn answer_after(&mut self, slot: u64, answer: Answer<R>) {
         self.get_mut(slot).expect("the slot is under way").others.push(answer);
+    }
+
+    /// Leaves the answer of a transaction that has only read until a slot is committed. Until then this
+    /// node is not done with any of its keys. If another node wrote one of them meanwhile, a client could
+    /// read that write and, at a replica that has not applied the slot, what the slot has overwritten;
+    /// but this answer shows the slot without that write.
+    pub(crate) fn answer_read_after(&mut self, slot: u64, keys: Vec<Key>, answer: Answer<R>) {
+        let keys = if mutant!("zeus_waiting_read_keeps_nothing") { Vec::new() } else { keys };
+        for key in keys {
+            if self.touched.keep(&key, slot) {
+                self.get_mut(slot).expect("the slot is under way").read.push(key);
+            }
+        }
+        self.answer_after(slot, answer);
     }
 
     /// Every answer that waits.

@@ -36,6 +36,14 @@ impl Touches {
         core::mem::replace(&mut touch.written, slot)
     }
 
+    /// A slot under way keeps a key, too; whether none from this one on has done so before.
+    pub(crate) fn keep(&mut self, key: &[u8], slot: u64) -> bool {
+        let touch = self.touch(key);
+        let is_new = touch.last < slot;
+        touch.last = touch.last.max(slot);
+        is_new
+    }
+
     fn touch(&mut self, key: &[u8]) -> &mut Touch {
         if !self.0.contains_key(key) {
             self.0.insert(key.into(), Touch::default());

@@ -619,7 +619,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let keys = work.keys.iter().map(|(key, _)| &**key);
         match self.pipeline.writers(keys).pop() {
             Some(slot) => {
-                self.pipeline.answer_after(slot, Answer { client, reply, at: None });
+                let read = work.keys.into_entries().into_iter().map(|(key, _)| key).collect();
+                self.pipeline.answer_read_after(slot, read, Answer { client, reply, at: None });
             }
             None => {
                 let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);

@@ -32,6 +32,27 @@ fn an_owner_that_has_agreed_does_not_use_the_key_by_right_of_age() {
     cluster.assert_quiet(["y".to_owned()]);
 }
 
+/// A read of `y` and `x` at their owner sees a write of `y` that only the owner has, and waits for it. If `x`
+/// moved meanwhile and was written, a reader at node 3 would see that write and `y` as it was before.
+#[test]
+fn an_owner_gives_no_key_away_while_the_answer_of_a_read_waits() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=y:1 write=x:1");
+    let written = cluster.submit(1, "append=y:2");
+    let read = cluster.submit(1, "read=y read=x");
+    let moves = cluster.submit(2, "append=x:2");
+    cluster.deliver_some(|packet| !packet.is(1, 0, "r-inv"));
+    cluster.assert_open(written);
+    cluster.assert_open(read);
+    cluster.assert_open(moves);
+    let elsewhere = cluster.submit(3, "read=x read=y");
+    assert_eq!(cluster.read_by(elsewhere), [Some("1"), Some("1")]);
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(read), [Some("12"), Some("1")]);
+    assert_eq!(cluster.read_by(moves), [Some("1")]);
+    cluster.assert_quiet(["x".to_owned(), "y".to_owned()]);
+}
+
 /// With four nodes and three replicas `k` belongs to 2, 3, 1, and `a` to 4, 1, 3.
 #[test]
 fn a_replica_that_joins_knows_the_rounds_that_may_be_complete() {
