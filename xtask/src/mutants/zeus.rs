@@ -73,6 +73,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant(
+        "zeus_changes_outlive_their_life",
+        "what a stopped lane has yet to look at ends with its life",
+        false,
+    ),
+    mutant(
         "zeus_answers_at_local_commit",
         "a client is answered when all replicas have its transaction",
         false,

@@ -101,7 +101,9 @@ mod turn;
 mod window;
 mod workspace;
 
-use quorate_machine::{Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table};
+use quorate_machine::{
+    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, mutant,
+};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp,
 };
@@ -358,6 +360,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.floor = Default::default();
         self.bounces = Default::default();
         self.turn = Default::default();
+        if !mutant!("zeus_changes_outlive_their_life") {
+            // A lane that has stopped for a view has not looked at them.
+            self.changed.clear();
+            self.next.clear();
+        }
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorate_harness::{Observed, Packet, Process, Subject};
-use quorate_machine::{Content, Event, Outcome, Record as _, Table as _, ValueKind};
+use quorate_machine::{Content, Event, Outcome, Record as _, Refusal, Table as _, ValueKind};
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{Duration, Epoch, LaneId, Role, Timestamp, WriterId, hash_key, lane_of_key};
 use quorate_wire::Writer;
 use quorate_zeus::{Config, DataState, Message, Meta, Zeus};
 
-use crate::support::{Cluster, Replicas};
+use crate::support::{Cluster, MLT, Replicas};
 use crate::txn::{Txn, txn};
 
 const LANES: u16 = 2;
@@ -156,6 +156,33 @@ fn a_lane_acts_in_a_view_when_all_have_stopped() {
     cluster.install_on(2, &view);
     cluster.deliver_all();
     assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+}
+
+/// A lane that has stopped for a view looks at nothing that changes, and the node may begin a new life
+/// before the other lane has heard of that view.
+#[test]
+fn what_changed_in_one_life_is_not_looked_at_in_the_next() {
+    let (mut cluster, [_, b]) = (lanes(), keys());
+    cluster.run(1, &format!("write={b}:0"));
+    let written = cluster.submit_on(1, 1, 7, txn(&format!("append={b}:1")));
+    cluster.deliver(1, 2, "r-inv");
+    let read = cluster.submit_on(2, 1, 7, txn(&format!("read={b}")));
+    cluster.assert_open(read);
+    let roles = cluster.roles_with(3, Role::Down);
+    let view = cluster.decide(&roles);
+    cluster.step_on(2, 1, Event::View(&view));
+    cluster.deliver_all_mail();
+    // The read has waited for the commit for so long that it becomes an owner.
+    cluster.tick(MLT * 2);
+    let probe = "zeus: a reader has waited for too long";
+    assert_eq!(cluster.probed(probe), 1);
+    // The harness checks after each step that nothing is left that has changed.
+    cluster.begin_life(2);
+    assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::NotServing)));
+    cluster.install(&[(1, Role::Active), (2, Role::Shadow), (3, Role::Active)]);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.read_by(written), [Some("0")]);
+    cluster.assert_quiet([b]);
 }
 
 // --- another lane changes records between two looks of a reader ------------------------------------
