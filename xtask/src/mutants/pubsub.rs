@@ -20,6 +20,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "node_publication_waits_for_each_gap",
+        home: "node",
+        guard: "a publication waits no longer for having several lost ones before it",
+        checks: &[Tests("node", "a_message_behind_several")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_subscription_not_announced",
         home: "node",
         guard: "a subscription is confirmed once other nodes know of it",

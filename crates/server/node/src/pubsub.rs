@@ -13,11 +13,11 @@
 //! **Only where somebody listens.** Nodes tell each other what is listened to (`interest.rs`).
 //!
 //! **At most once.** Nothing is sent twice. What a connection or a full buffer loses leaves a gap in
-//! the numbers; who waits for it waits for a bounded time ([`GAP_TIMEOUTS`]) and goes on behind the
-//! gap. Nothing is sent to nodes outside the view, and a node hears nobody whom it doesn't see in its
-//! own view.
+//! the numbers. A publication waits for those before it for a bounded time ([`GAP_TIMEOUTS`]), however
+//! many gaps they leave, and is handed out without them then. Nothing is sent to nodes outside the
+//! view, and a node hears nobody whom it doesn't see in its own view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_machine::mutant;
@@ -57,35 +57,65 @@ struct Received {
     /// The number that is next.
     next: u64,
     /// What came before its turn, by number.
-    early: BTreeMap<u64, Publication>,
+    early: BTreeMap<u64, Early>,
+    /// Until when each of these waits, and its number.
+    waits: BTreeSet<(Instant, u64)>,
     /// Bytes of these.
     bytes: usize,
-    /// Until when they wait.
+}
+
+/// A publication that came before its turn.
+#[derive(Debug)]
+struct Early {
+    publication: Publication,
+    /// Until when it waits.
     until: Instant,
 }
 
 impl Received {
     fn new(life: Incarnation) -> Self {
-        Self { life, next: 1, early: BTreeMap::new(), bytes: 0, until: Instant::NEVER }
+        Self { life, next: 1, early: BTreeMap::new(), waits: BTreeSet::new(), bytes: 0 }
     }
 
-    /// Whether what waits has waited enough.
+    /// Until when the first of those waits that came early.
+    fn until(&self) -> Instant {
+        self.waits.first().map_or(Instant::NEVER, |(until, _)| *until)
+    }
+
+    /// Whether one of those has waited enough, or too many wait.
     fn gives_up(&self, now: Instant) -> bool {
-        self.until <= now || self.early.len() > EARLY_MAX || self.bytes > EARLY_BYTES_MAX
+        self.until() <= now || self.early.len() > EARLY_MAX || self.bytes > EARLY_BYTES_MAX
+    }
+
+    /// Keeps a publication until its turn has come. One that has come before waits no longer for coming
+    /// again.
+    fn keep(&mut self, number: u64, publication: Publication, until: Instant) {
+        if !self.early.contains_key(&number) {
+            self.bytes += publication.bytes();
+            self.waits.insert((until, number));
+            self.early.insert(number, Early { publication, until });
+        }
     }
 
     /// Takes the publication whose turn it is.
     fn take_next(&mut self) -> Option<Publication> {
-        let publication = self.early.remove(&self.next)?;
+        let Early { publication, until } = self.early.remove(&self.next)?;
+        self.waits.remove(&(until, self.next));
         self.bytes -= publication.bytes();
         self.next += 1;
         Some(publication)
+    }
+
+    /// All that is left waits until then.
+    fn wait_anew(&mut self, until: Instant) {
+        self.early.values_mut().for_each(|early| early.until = until);
+        self.waits = self.early.keys().map(|number| (until, *number)).collect();
     }
 }
 
 impl PubSub {
     pub(crate) fn next_deadline(&self) -> Instant {
-        let received = self.received.values().map(|received| received.until).min();
+        let received = self.received.values().map(Received::until).min();
         received.unwrap_or(Instant::NEVER).min(self.interest.next_deadline())
     }
 
@@ -211,49 +241,39 @@ impl Lane {
         }
         if number > received.next {
             crate::lane::count(&mut out.probes, EARLY);
-            if received.early.is_empty() {
-                let timeout = self.shared.config.message_loss_timeout;
-                received.until = now.monotonic + timeout * GAP_TIMEOUTS;
-            }
-            received.bytes += publication.bytes();
-            if let Some(double) = received.early.insert(number, publication) {
-                received.bytes -= double.bytes();
-            }
-            if received.gives_up(now.monotonic) {
-                self.pass_over(now, from, out);
-            }
-            return;
+            let timeout = self.shared.config.message_loss_timeout;
+            received.keep(number, publication, now.monotonic + timeout * GAP_TIMEOUTS);
+            return self.give_up_gaps(now, from, out);
         }
         received.next = received.next.max(number + 1);
         self.hand_out(publication, out);
-        self.hand_out_early(now, from, out);
+        self.hand_out_early(from, out);
     }
 
     /// Hands out what has waited for its turn, as far as its turn has come.
-    fn hand_out_early(&mut self, now: Now, from: NodeId, out: &mut Outbox) {
-        while let Some(received) = self.pubsub.received.get_mut(&from) {
-            let timeout = self.shared.config.message_loss_timeout;
-            let before = received.early.len();
-            let Some(publication) = received.take_next() else {
-                if before == 0 {
-                    received.until = Instant::NEVER;
-                }
-                return;
-            };
-            received.until = now.monotonic + timeout * GAP_TIMEOUTS;
+    fn hand_out_early(&mut self, from: NodeId, out: &mut Outbox) {
+        while let Some(received) = self.pubsub.received.get_mut(&from)
+            && let Some(publication) = received.take_next()
+        {
             self.hand_out(publication, out);
         }
     }
 
-    /// What is missing is lost: goes on with the first publication behind it.
-    fn pass_over(&mut self, now: Now, from: NodeId, out: &mut Outbox) {
-        let Some(received) = self.pubsub.received.get_mut(&from) else { return };
-        if let Some(first) = received.early.keys().next() {
+    /// What is missing before one that has waited enough is lost: goes on behind each gap before it.
+    fn give_up_gaps(&mut self, now: Now, from: NodeId, out: &mut Outbox) {
+        while let Some(received) = self.pubsub.received.get_mut(&from)
+            && received.gives_up(now.monotonic)
+            && let Some(first) = received.early.keys().next()
+        {
             crate::lane::count(&mut out.probes, PASSED_OVER);
             crate::lane::count(&mut self.counts.ignored, "pubsub: lost before this one");
             received.next = *first;
+            if mutant!("node_publication_waits_for_each_gap") {
+                let timeout = self.shared.config.message_loss_timeout;
+                received.wait_anew(now.monotonic + timeout * GAP_TIMEOUTS);
+            }
+            self.hand_out_early(from, out);
         }
-        self.hand_out_early(now, from, out);
     }
 
     /// Gives up what has not come in time.
@@ -262,7 +282,7 @@ impl Lane {
         let due = received.filter(|(_, received)| received.gives_up(now.monotonic));
         let due: Vec<NodeId> = due.map(|(node, _)| *node).collect();
         for node in due {
-            self.pass_over(now, node, out);
+            self.give_up_gaps(now, node, out);
         }
         self.tick_interest(now, out);
     }
