@@ -84,6 +84,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "node_nothing_without_a_look",
+        home: "node",
+        guard: "a command that waited looks once more before it is told that there is nothing",
+        checks: &[Tests("node", "who_was_refused_looks_again")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "node_nothing_without_a_lease",
+        home: "node",
+        guard: "that there is nothing leaves behind the lease on which the last look rests",
+        checks: &[Tests("node", "that_there_is_nothing_rests")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_timeout_overtakes_try",
         home: "node",
         guard: "a command whose time is over waits for the try that may have taken something",

@@ -22,6 +22,10 @@
 //!   reason a change during a try makes it be tried again.
 //! - The answer "nothing" when the time is over, waits for a try under way: what that takes would be
 //!   lost.
+//! - That answer rests on a last try of all keys, which begins when the time is over. The tries before may
+//!   have been refused, be older than a change that was not looked at yet, or have been those of another
+//!   command before it in line; and each rests on a lease of its own moment. If the last one is refused,
+//!   that is the answer.
 //! - Who leaves passes the turn on even if it was never served.
 //! - Where a stream ends, for which `$` stands, is asked once, before the first try. A try that asked
 //!   again would not find what came before it.
@@ -97,8 +101,15 @@ struct Waiter {
     ready: bool,
     /// Whether the other nodes are told that it waits for what has no copy here.
     is_told: bool,
-    /// Its answer, if the try under way finds nothing.
+    /// Its answer, if the try under way finds nothing. Before it says that there is nothing, a last try of
+    /// all keys begins.
     ends: Option<Reply<'static>>,
+    /// The try under way belongs to the last one.
+    tries_last: bool,
+    /// The last try takes key after key: all at once met another type at one of them.
+    singly: bool,
+    /// An earlier part of the last try rests on the lease.
+    lease_bound: bool,
     /// When it is tried again without having been told of a change.
     poll_at: Instant,
     doublings: u32,
@@ -107,6 +118,16 @@ struct Waiter {
 }
 
 impl Waiter {
+    /// Whether its time is over, and it is to be tried on all its keys for the last time.
+    fn is_over(&self) -> bool {
+        self.ends.as_ref().is_some_and(Wait::is_nothing) && !mutant!("node_nothing_without_a_look")
+    }
+
+    /// Every key is to be tried.
+    fn look_at_all(&mut self) {
+        self.due = (0..).zip(&self.keys).map(|(at, _)| at).collect();
+    }
+
     /// The answer, if it waits for a group and a later try says that the group or its stream is gone.
     fn lost_group(
         &self,
@@ -177,7 +198,9 @@ impl Blocking {
     pub(crate) fn wake(&mut self, slot: Slot, key: u32) {
         if let Some(waiter) = self.waiters.get_mut(slot) {
             waiter.first_of.insert(key);
-            if waiter.trying && mutant!("node_change_during_try_lost") {
+            // What changes after its last try is for who comes next.
+            let lost = waiter.trying && mutant!("node_change_during_try_lost");
+            if waiter.is_over() || lost {
                 return;
             }
             waiter.due.insert(key);
@@ -212,7 +235,10 @@ impl Blocking {
     fn make_all_ready(&mut self) {
         for slot in self.by_tag.values().copied().collect::<Vec<_>>() {
             if let Some(waiter) = self.waiters.get_mut(slot) {
-                waiter.due.extend(&waiter.first_of);
+                match waiter.is_over() {
+                    true => waiter.look_at_all(),
+                    false => waiter.due.extend(&waiter.first_of),
+                }
                 self.make_ready(slot);
             }
         }
@@ -261,6 +287,9 @@ impl Lane {
             ready: false,
             is_told: false,
             ends: None,
+            tries_last: false,
+            singly: false,
+            lease_bound: false,
             poll_at: Instant::NEVER,
             doublings: 0,
             wakes_at: Instant::NEVER,
@@ -283,7 +312,8 @@ impl Lane {
     }
 
     /// Ends the wait of the command with this tag: its answer is this one, unless a try that is under
-    /// way finds something. Does nothing if the command has its answer.
+    /// way finds something. That there is nothing it is told after one more try, which may find something,
+    /// too. Does nothing if the command has its answer.
     pub fn unblock(&mut self, tag: Tag, answer: Reply<'static>, out: &mut Outbox) {
         if let Some(slot) = self.blocking.by_tag.get(&tag) {
             self.end_wait(*slot, answer, out);
@@ -297,11 +327,19 @@ impl Lane {
 
     fn end_wait(&mut self, slot: Slot, answer: Reply<'static>, out: &mut Outbox) {
         let Some(waiter) = self.blocking.waiters.get_mut(slot) else { return };
-        if waiter.trying && !mutant!("node_timeout_overtakes_try") {
-            waiter.ends.get_or_insert(answer);
-            return;
+        let was_over = waiter.is_over();
+        if !Wait::is_nothing(&answer) || waiter.ends.is_none() {
+            waiter.ends = Some(answer);
         }
-        self.answer_waiter(slot, Outcome::Done(answer), false, out);
+        let waits_for_try = waiter.trying && !mutant!("node_timeout_overtakes_try");
+        if waiter.is_over() && (waits_for_try || !waiter.trying) {
+            if !was_over {
+                waiter.look_at_all();
+            }
+            self.blocking.make_ready(slot);
+        } else if !waits_for_try && let Some(answer) = waiter.ends.take() {
+            self.answer_waiter(slot, Outcome::Done(answer), false, out);
+        }
     }
 
     /// Answers a waiter and passes its turns on.
@@ -351,6 +389,7 @@ impl Lane {
             return;
         }
         let BlockingCall { keyspace, origin, ref call, .. } = waiter.call;
+        waiter.tries_last = waiter.is_over();
         if let Some(read) = call.call().ends_wanted()
             && !mutant!("node_end_of_stream_not_fixed")
         {
@@ -359,8 +398,8 @@ impl Lane {
             return self.submit_any(now, keyspace, tag, origin, Op::Call(read), out);
         }
         let store = self.shared.store(keyspace);
-        let due = if waiter.arriving && store.is_some_and(|store| store.capabilities().transactions)
-        {
+        let tries_all = waiter.arriving || waiter.tries_last && !waiter.singly;
+        let due = if tries_all && store.is_some_and(|store| store.capabilities().transactions) {
             std::mem::take(&mut waiter.due)
         } else {
             waiter.due.pop_first().into_iter().collect()
@@ -391,11 +430,16 @@ impl Lane {
                 return self.answer_waiter(slot, Outcome::Done(error), done.lease_bound, out);
             }
         };
-        if let Some(answer) = waiter.ends.take() {
-            return self.answer_waiter(slot, Outcome::Done(answer), false, out);
+        if refused && waiter.tries_last {
+            return self.answer_waiter(slot, done.outcome, done.lease_bound, out);
         }
-        if refused {
-            return self.blocking.to_poll.push(slot);
+        if !waiter.is_over() {
+            if let Some(answer) = waiter.ends.take() {
+                return self.answer_waiter(slot, Outcome::Done(answer), false, out);
+            }
+            if refused {
+                return self.blocking.to_poll.push(slot);
+            }
         }
         self.blocking.make_ready(slot);
     }
@@ -407,6 +451,7 @@ impl Lane {
         if let Some(end) = waiter.lost_group(&keys, &done.outcome, &self.shared) {
             return self.answer_waiter(slot, Outcome::Done(end), done.lease_bound, out);
         }
+        let mut is_foreign = false;
         let refused = match &done.outcome {
             Outcome::Done(reply) if Wait::is_nothing(reply) => false,
             // The key got another type while the command waited. But an item that is moved may have
@@ -414,11 +459,15 @@ impl Lane {
             Outcome::Done(Reply::Error(text))
                 if !waiter.arriving && !waiter.moves && text.starts_with("WRONGTYPE ") =>
             {
+                is_foreign = true;
                 false
             }
             outcome if did_not_happen(outcome) => true,
             _ => return self.answer_waiter(slot, done.outcome, done.lease_bound, out),
         };
+        if waiter.is_over() {
+            return self.tried_after_the_end(slot, keys, refused, is_foreign, done, out);
+        }
         if let Some(answer) = waiter.ends.take() {
             return self.answer_waiter(slot, Outcome::Done(answer), false, out);
         }
@@ -436,6 +485,36 @@ impl Lane {
                 let far = waiter.unheard.iter().map(|at| waiter.keys[*at as usize].clone());
                 let far: Vec<Box<[u8]>> = far.collect();
                 far.iter().for_each(|key| self.wait_far(keyspace, key));
+            }
+        }
+        self.blocking.make_ready(slot);
+    }
+
+    /// A try of a waiter whose time is over has found nothing. If it was the end of the last one, that is
+    /// the answer, and it rests on what the last one rests on.
+    fn tried_after_the_end(
+        &mut self,
+        slot: Slot,
+        keys: BTreeSet<u32>,
+        refused: bool,
+        is_foreign: bool,
+        done: Done,
+        out: &mut Outbox,
+    ) {
+        let Some(waiter) = self.blocking.waiters.get_mut(slot) else { return };
+        if waiter.tries_last && refused {
+            return self.answer_waiter(slot, done.outcome, done.lease_bound, out);
+        }
+        if waiter.tries_last {
+            waiter.lease_bound |= done.lease_bound;
+            if is_foreign && keys.len() > 1 {
+                // One key of another type hides what the others hold.
+                waiter.singly = true;
+                waiter.due.extend(keys);
+            } else if waiter.due.is_empty() {
+                let answer = waiter.ends.take().unwrap_or(Wait::NOTHING);
+                let lease_bound = waiter.lease_bound && !mutant!("node_nothing_without_a_lease");
+                return self.answer_waiter(slot, Outcome::Done(answer), lease_bound, out);
             }
         }
         self.blocking.make_ready(slot);
@@ -502,7 +581,9 @@ impl Lane {
                 continue;
             }
             waiter.poll_at = Instant::NEVER;
-            waiter.due.extend(waiter.unheard.intersection(&waiter.first_of));
+            if !waiter.is_over() {
+                waiter.due.extend(waiter.unheard.intersection(&waiter.first_of));
+            }
             self.blocking.schedule(slot);
             self.blocking.make_ready(slot);
         }

@@ -3,11 +3,11 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::Outcome;
-use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig};
+use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig, NodeConfig};
 use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Tag, lane_of_key};
 
 use support::{Cluster, Place, at, command, config};
@@ -25,6 +25,8 @@ struct World {
     answers: BTreeMap<Tag, Answer>,
     /// The answers in the order in which they came.
     order: Vec<Tag>,
+    /// Those of them that leave only behind the lease.
+    leased: BTreeSet<Tag>,
 }
 
 fn keyspace(engine: EngineConfig) -> KeyspaceConfig {
@@ -33,9 +35,17 @@ fn keyspace(engine: EngineConfig) -> KeyspaceConfig {
 
 impl World {
     fn of(nodes: u16, keyspace: &KeyspaceConfig) -> Self {
-        let configs =
-            (1..=nodes).map(|node| config(NodeId(node), nodes, LANES, vec![keyspace.clone()]));
-        Self { cluster: Cluster::new(configs), answers: BTreeMap::new(), order: Vec::new() }
+        Self::with_timeout(nodes, keyspace, NodeConfig::OP_TIMEOUT)
+    }
+
+    /// Nodes that refuse an op after this time.
+    fn with_timeout(nodes: u16, keyspace: &KeyspaceConfig, op_timeout: Duration) -> Self {
+        let configs = (1..=nodes).map(|node| {
+            let config = config(NodeId(node), nodes, LANES, vec![keyspace.clone()]);
+            NodeConfig { op_timeout, ..config }
+        });
+        let (answers, leased) = (BTreeMap::new(), BTreeSet::new());
+        Self { cluster: Cluster::new(configs), answers, order: Vec::new(), leased }
     }
 
     /// Each engine, on as many nodes as it is for.
@@ -80,6 +90,7 @@ impl World {
         for host in self.cluster.lanes.iter_mut().flat_map(|lane| &mut lane.hosts) {
             for done in host.out.done.drain(..) {
                 self.order.push(done.tag);
+                self.leased.extend(done.lease_bound.then_some(done.tag));
                 let earlier = self.answers.insert(done.tag, done.outcome);
                 assert!(earlier.is_none(), "an op is answered once");
             }
@@ -222,6 +233,68 @@ fn a_time_that_is_over_is_answered_and_takes_nothing() {
     });
 }
 
+/// The second of a line has not been tried. It is answered after a try of its own, and what that has read
+/// leaves behind the lease.
+#[test]
+fn that_there_is_nothing_rests_on_the_lease() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let is_leased = engine == EngineConfig::hermes();
+        let mut world = World::of(3, &keyspace(engine));
+        let first = world.block((0, 0), "BLPOP key 0", Some(A_WHILE));
+        let second = world.block((0, 1), "BLPOP key 0", Some(A_WHILE));
+        world.pass(A_WHILE / 2);
+        let before = world.submitted();
+        world.pass(A_WHILE);
+        for waiter in [first, second] {
+            world.served(waiter, "NullArray");
+        }
+        assert!(world.submitted() >= before + 2, "each has looked once more");
+        if is_leased {
+            assert!(world.leased.is_superset(&[first, second].into()), "{:?}", world.leased);
+        }
+    }
+}
+
+/// A try is refused, since an update of the key is under way of which a node does not hear, and the time
+/// is over meanwhile. There was an element all the time.
+#[test]
+fn who_was_refused_looks_again_before_it_is_told_that_there_is_nothing() {
+    let op_timeout = Duration::from_millis(100);
+    for heals in [true, false] {
+        let mut world = World::with_timeout(3, &keyspace(EngineConfig::hermes()), op_timeout);
+        assert_eq!(world.asked((0, 0), "RPUSH key a"), "Int(1)");
+        for lane in &mut world.cluster.lanes {
+            lane.deaf.insert(NodeId(3));
+        }
+        world.ask((1, 0), "RPUSH key b");
+        world.pass(A_WHILE / 4);
+        let waiter = world.block((0, 0), "BLPOP key 0", Some(A_WHILE));
+        world.pass(op_timeout);
+        world.waits(waiter);
+        if heals {
+            for lane in &mut world.cluster.lanes {
+                lane.deaf = NodeSet::EMPTY;
+            }
+        }
+        world.pass(op_timeout + A_WHILE / 2);
+        world.served(waiter, if heals { "key a" } else { "Refused(TimedOut)" });
+    }
+}
+
+/// The key with another type hides from one look at all keys what the other holds.
+#[test]
+fn who_is_told_that_there_is_nothing_has_looked_at_each_key() {
+    World::each(|mut world| {
+        let waiter = world.block((0, 0), "BLPOP key other 0", None);
+        world.pass(A_WHILE);
+        world.asked((0, 0), "SET key text");
+        world.ask((0, 0), "RPUSH other a");
+        world.unblock((0, 0), waiter, Reply::NullArray);
+        world.pass(A_WHILE);
+        world.served(waiter, "other a");
+    });
+}
+
 /// Each answer that says "nothing" took nothing: every element is somebody's or still there.
 #[test]
 fn a_try_that_outlasts_its_time_answers_with_what_it_takes() {
@@ -260,7 +333,7 @@ fn a_crowd_costs_a_push_a_few_tries() {
             let lane = usize::try_from(waiter.0 - waiters[0].0).unwrap() % 2;
             world.unblock((0, lane), *waiter, Reply::Null);
         }
-        world.pass(A_WHILE);
+        world.pass(2 * A_WHILE);
         assert_eq!(world.answers.len(), 10_001, "all are answered");
     });
 }

@@ -183,10 +183,12 @@ pub trait Backend {
         P: Command<Owned = Op, Reply = Reply<'static>>;
 
     /// Submits a command that waits: for its first answer that is something, in order of arrival. It is
-    /// answered at the latest when its time is over, unless what it asks for is being decided then.
+    /// answered when its time is over, unless what it asks for is being decided then, and after one more
+    /// look.
     fn block(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, blocking: Blocking);
 
-    /// Ends the wait of [`Backend::block`] with this answer, unless something is being handed to it.
+    /// Ends the wait of [`Backend::block`] with this answer, unless something is being handed to it. Before
+    /// it is told that there is nothing, that is looked at once more.
     fn unblock(&mut self, tag: Tag, answer: Reply<'static>);
 
     /// Whether the keyspace's engine carries out the calls of sessions.

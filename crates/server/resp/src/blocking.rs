@@ -32,6 +32,7 @@ const UNBLOCKED: u8 = 3;
 const HELD_UP: u8 = 4;
 
 const VIA_COMMAND: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const GONE: &str = "UNBLOCKED the connection is gone";
 const STOPS: &str = "UNBLOCKED this node is about to stop; nothing was taken, ask another node";
 pub(crate) const NO_CALL: &str = "ERR a command that waits is no part of a session's call, since its \
                                   answer would be kept; send it on a connection without SESSION AUTO, \
@@ -194,7 +195,8 @@ impl Core {
         if let Some(tag) = connection.blocked
             && !mutant!("resp_gone_client_waits")
         {
-            self.unblocked.push((tag, Wait::NOTHING));
+            // That there is nothing would be looked for, and found in vain.
+            self.unblocked.push((tag, Answer::error(GONE)));
         }
     }
 }
