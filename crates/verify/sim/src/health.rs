@@ -1,6 +1,7 @@
 //! The losses that a world can still bear, and those it has borne, with unfinished work.
 
-use quorate_types::{NodeSet, Role, View};
+use quorate_types::placement::{self, SHARDS};
+use quorate_types::{NodeId, NodeSet, Role, View};
 
 use crate::guests::Guest;
 use crate::keyspaces::Keyspace;
@@ -155,6 +156,18 @@ impl World {
         })
     }
 
+    /// Whether a node that has yet to copy can't: all nodes that have some of its keys are cut off. Nobody
+    /// may remove them from the view.
+    pub(crate) fn lacks_donors(&self, node: NodeId) -> bool {
+        let Some(view) = self.newest_view() else { return false };
+        let spread = self.keyspaces.iter().filter_map(|keyspace| keyspace.group_size());
+        let shards = spread.flat_map(|replicas| {
+            (0..SHARDS).map(move |shard| placement::group(shard, view.placed, replicas))
+        });
+        let shards = shards.map(|group| group.into_iter().collect());
+        lacks_donors(view, node, self.isolated, self.groups().chain(shards))
+    }
+
     /// Whether an engine reports that too few replicas of some partition are left, while the nodes
     /// are a majority and go on from view to view. It can't happen where all partitions are on all
     /// nodes.
@@ -187,6 +200,22 @@ impl World {
     }
 }
 
+/// Whether a node of a view has yet to copy what some of these groups have, and every one that could give it
+/// away is isolated.
+fn lacks_donors(
+    view: &View,
+    node: NodeId,
+    isolated: NodeSet,
+    mut groups: impl Iterator<Item = NodeSet>,
+) -> bool {
+    let active = view.active();
+    let lacks = |group: NodeSet| {
+        let donors = group.intersection(active);
+        group.contains(node) && !donors.is_empty() && donors.is_subset(isolated)
+    };
+    !active.contains(node) && groups.any(lacks)
+}
+
 /// An engine has unfinished work while any of these gauges is above 0.
 const UNDONE: [&str; 10] = [
     "undecided",
@@ -200,3 +229,35 @@ const UNDONE: [&str; 10] = [
     "requests",
     "rounds",
 ];
+
+#[cfg(test)]
+mod tests {
+    use quorate_types::{Incarnation, Member, MemberNumber};
+
+    use super::*;
+
+    /// Nodes 1 to 6, of which the last two have come back without anything.
+    #[test]
+    fn who_has_yet_to_copy_lacks_donors_if_all_of_a_group_are_cut_off() {
+        let of = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect::<NodeSet>();
+        let member = |node: u16| Member {
+            node: NodeId(node),
+            incarnation: Incarnation(node.into()),
+            number: MemberNumber(node.into()),
+            role: if node < 5 { Role::Active } else { Role::Shadow },
+            peer_address: String::new(),
+            client_address: String::new(),
+            admin_address: String::new(),
+        };
+        let view = View { members: (1..=6).map(member).collect(), ..View::default() };
+        let lacks = |node: u16, isolated: &[u16], group: &[u16]| {
+            lacks_donors(&view, NodeId(node), of(isolated), [of(group)].into_iter())
+        };
+        assert!(lacks(5, &[1], &[1, 5, 6]));
+        assert!(lacks(5, &[1, 2], &[1, 2, 5]));
+        assert!(!lacks(5, &[1], &[1, 2, 5]), "the other one has everything");
+        assert!(!lacks(5, &[1], &[1, 6, 2]), "it need not copy this");
+        assert!(!lacks(2, &[1], &[1, 2, 5]), "it has everything itself");
+        assert!(!lacks(5, &[], &[5, 6]), "nobody ever had it");
+    }
+}

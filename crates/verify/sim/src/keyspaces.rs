@@ -234,6 +234,11 @@ impl Keyspace {
         self.engine.capabilities().spreads
     }
 
+    /// How many nodes have each key, if each is at some of them: 0 if that follows from how many there are.
+    pub(crate) fn group_size(&self) -> Option<usize> {
+        self.engine.group_size()
+    }
+
     /// Whether it has ranges of keys.
     pub(crate) fn is_ordered(&self) -> bool {
         matches!(&self.engine, EngineConfig::Local(options) if options.ordered)

@@ -66,11 +66,12 @@ impl Progress {
         if steady != Some(self.since) {
             (self.since, self.failed) = (steady.unwrap_or_default(), NodeSet::EMPTY);
         }
-        // The node was removed, or is not yet added: it can't serve.
-        if world.outsiders().contains(world.nodes[node].id) {
+        // The node was removed, or is not yet added, or can't copy what it lacks: it can't serve.
+        let id = world.nodes[node].id;
+        if world.outsiders().contains(id) || world.lacks_donors(id) {
             return;
         }
-        self.failed.insert(world.nodes[node].id);
+        self.failed.insert(id);
         if let Some(expected) = Self::expected(world)
             && (self.failed.difference(world.isolated) != NodeSet::EMPTY
                 || world.nodes.len() - self.failed.len() < expected)
@@ -80,7 +81,7 @@ impl Progress {
             self.complaint = Some(format!(
                 "an op that was asked of {:?} {} ms after the last change, with {:?} cut off, ended \
                  {} ms later as {outcome:?}; ops asked of {:?} do not complete",
-                world.nodes[node].id,
+                id,
                 (began - self.since) / MS,
                 world.isolated,
                 (world.time - began) / MS,

@@ -62,7 +62,7 @@ macro_rules! engines {
             }
 
             /// Members of the group of each key, if a view decides which those are.
-            pub(crate) fn group_size(&self) -> Option<usize> {
+            pub fn group_size(&self) -> Option<usize> {
                 match self {
                     $($(#[cfg($cfg)])? Self::$Variant(options) => {
                         <$machine as quorate_engine::Engine>::group_size(options)
