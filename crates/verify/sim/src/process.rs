@@ -11,6 +11,7 @@ use crate::collections;
 use crate::loader;
 use crate::monotonic::Monotonic;
 use crate::trace::At;
+use crate::turns::DueTurns;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
 /// The longest delay of the hint that the connections to a dead process are gone.
@@ -61,6 +62,9 @@ pub(crate) struct LaneHost {
     pub(crate) clock_read_at: Option<u64>,
     /// Turns so far.
     turns: u64,
+    /// Those that nothing has come for. What a lane finds when it goes on after a stop is as much as has
+    /// come meanwhile.
+    pub(crate) due: DueTurns,
 }
 
 /// Turns between two checks of everything that a lane holds: a check takes as long as many turns.
@@ -191,6 +195,7 @@ impl World {
                 backlog: Vec::new(),
                 interrupted: false,
                 turns: 0,
+                due: DueTurns::default(),
                 clock_read_at: None,
             })
             .collect();

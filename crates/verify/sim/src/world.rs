@@ -377,6 +377,7 @@ impl World {
                 let host = &mut self.nodes[node].lanes[usize::from(lane)];
                 if host.wake_at <= time {
                     host.wake_at = u64::MAX;
+                    host.due.count(time);
                     self.turn(node, usize::from(lane), |_, _, _| None);
                 }
             }
