@@ -479,7 +479,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-rejoin",
             size: Size::Small,
-            states: Some(6233),
+            states: Some(6543),
             reaches: &[],
             run: |name, limits| explore(&rejoin(name), limits),
         },
