@@ -4,6 +4,7 @@ use super::Check::{self, Tests};
 use super::Mutant;
 
 const SWEEP: Check = Tests("sim", "transactions_over_the_lanes_of_one_node");
+const CUTS: Check = Tests("local", "nothing_that_was_answered_or_seen_is_lost");
 
 /// Its part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -47,6 +48,104 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "local",
         guard: "a call that has a record is answered from it",
         checks: &[SWEEP],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_answered_before_durable",
+        home: "local",
+        guard: "an answer waits until what it rests on is durable",
+        checks: &[Tests("local", "neither_answered_nor_shown"), CUTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "local_read_before_durable",
+        home: "local",
+        guard: "other lanes read a change once it is durable",
+        checks: &[Tests("local", "neither_answered_nor_shown")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_turn_passed_before_durable",
+        home: "local",
+        guard: "what a transaction over several lanes rests on is durable before it",
+        checks: &[CUTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_released_before_durable",
+        home: "local",
+        guard: "nothing rests on a transaction over several lanes before that is durable",
+        checks: &[CUTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_missing_part_left_out",
+        home: "local",
+        guard: "a transaction that one lane has in its log comes back on all its lanes",
+        checks: &[Tests("local", "what_only_one_lane_has"), CUTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_serves_before_other_lanes_have_told",
+        home: "local",
+        guard: "a lane serves when it knows all that it held before the power went",
+        checks: &[Tests("local", "a_lane_serves_when_all_others_have_told")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_changes_other_lanes_keys",
+        home: "local",
+        guard: "no snapshot has a part of a transaction that is not durable",
+        checks: &[CUTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_snapshot_without_unconfirmed",
+        home: "local",
+        guard: "a lane forgets a transaction when all its lanes have it",
+        checks: &[Tests("local", "a_snapshot_has_what_another_lane")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_kept_before_durable",
+        home: "local",
+        guard: "a lane confirms a transaction when it is durable there",
+        checks: &[Tests("local", "a_snapshot_has_what_another_lane")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_snapshot_overtaken",
+        home: "local",
+        guard: "what a snapshot has forgotten stays away",
+        checks: &[Tests("local", "deleted_and_forgotten_stays_away")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_delta_on_any_base",
+        home: "local",
+        guard: "a delta is applied to the version that it changes",
+        checks: &[Tests("local", "a_change_of_what_is_lost_is_lost")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_floor_not_restored",
+        home: "local",
+        guard: "an absent key is not as it was before the power went",
+        checks: &[Tests("local", "versions_go_on_above")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_records_of_another_cluster",
+        home: "local",
+        guard: "records of another cluster go",
+        checks: &[Tests("local", "records_of_another_cluster_go")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_record_not_restored",
+        home: "local",
+        guard: "a call is known again after a restart",
+        checks: &[Tests("local", "a_call_is_recorded_with_what")],
         in_gate: false,
     },
 ];

@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, OrderedTable, Outcome, Refusal, mutant};
+use quorate_machine::{
+    Command, Completion, Effects, LaneShared, OrderedTable, Outcome, Refusal, mutant,
+};
 use quorate_rifl::{Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{Now, Tag};
 
@@ -32,14 +34,19 @@ where
         match self.admit(now, &permit, effects) {
             Some(Outcome::Done(answer)) => {
                 let answer = X::decode_reply(&answer);
-                effects.complete(tag, answer.map_or(Outcome::Unknown, Outcome::Done));
+                let answer = answer.map_or(Outcome::Unknown, Outcome::Done);
+                effects.complete_on(tag, Completion::new(answer).behind(self.gate()));
             }
             Some(Outcome::Refused(refusal)) => effects.complete(tag, Outcome::Refused(refusal)),
             Some(Outcome::Unknown) => effects.complete(tag, Outcome::Unknown),
             None => {
                 self.tracker.begin(&permit.call, (), 0);
                 let slot = self.ops.insert(Op { tag, origin, call: Some(permit) });
-                let lanes = self.lanes_of(&txn);
+                let mut lanes = self.lanes_of(&txn);
+                if self.log.is_kept {
+                    // The log of this lane has the record, with what the call has changed.
+                    lanes.insert(self.config.lane);
+                }
                 self.line_up(now, origin, slot, lanes, txn, effects);
             }
         }
@@ -75,7 +82,7 @@ where
     ) -> Option<Outcome<Vec<u8>>> {
         let refused = |refusal| Some(Outcome::Refused(refusal));
         let call = &permit.call;
-        if !self.serves {
+        if !self.serves || self.awaits() {
             return refused(Refusal::NotServing);
         }
         if let Err(why) = call.check() {

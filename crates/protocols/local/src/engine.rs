@@ -53,13 +53,14 @@ where
 {
     const ID: EngineId = ID;
     const NAME: &'static str = "local";
-    const SUMMARY: &'static str = "one copy on the only node of a cluster: every command, nothing \
-                                   replicated, everything gone with the process";
+    const SUMMARY: &'static str =
+        "one copy on the only node of a cluster: every command, nothing replicated";
     const CAPABILITIES: Capabilities = Capabilities {
         transactions: true,
         calls: Some(CallsHome::Lease),
         large_collections: true,
         replicated: false,
+        durable: true,
         ..Capabilities::REPLICATED
     };
 
@@ -136,6 +137,7 @@ where
         vec![
             ("ops", self.ops.len() as u64),
             ("waiting", (self.queue.len() + self.origins.waiting().count()) as u64),
+            ("unconfirmed", self.log.unconfirmed.len() as u64),
             ("sessions", self.tracker.len() as u64),
         ]
     }

@@ -1,9 +1,10 @@
 //! One copy on one node: every command over any keys, nothing replicated.
 //!
 //! # Guarantee
-//! Transactions are strictly serializable as long as the node's process lives; then everything is
-//! gone. This is the price list of everything else: what a command costs here it costs without
-//! replication. It serves only while its node is the single member of the cluster.
+//! Transactions are strictly serializable as long as the node's process lives. With a log nothing that was
+//! answered is lost with the process (`log.rs`); without one everything is. This is the price list of
+//! everything else: what a command costs here it costs without replication. It serves only while its node
+//! is the single member of the cluster.
 //!
 //! # How a transaction runs
 //! The keys of a lane are changed by that lane, or while it is *held*. A transaction whose keys are
@@ -31,14 +32,15 @@ extern crate alloc;
 
 mod calls;
 mod engine;
+mod log;
 mod meta;
 mod state;
 mod sweep;
 mod workspace;
 
 use quorate_machine::{
-    Command, Completion, Effects, Event, LaneShared, Machine, OrderedTable, Outcome, Protocol,
-    Refusal, Share, Slot, mutant,
+    Command, Completion, Effects, Event, Gate, LaneShared, Machine, OrderedTable, Outcome,
+    Protocol, Refusal, SavePoint, Share, Slot, Unreadable, mutant,
 };
 use quorate_types::{Instant, LaneId, Now, Role, Tag, Timestamp, View, WriterId, lane_of_key};
 
@@ -48,6 +50,7 @@ pub use engine::{ID, Options};
 pub use meta::Meta;
 pub use state::{Config, Local, Mail, Turn};
 
+use log::End;
 use state::{Lanes, Op};
 use workspace::Ran;
 
@@ -65,6 +68,8 @@ where
     const PROBES: &'static [&'static str] = &[
         "local: call answered from its record",
         "local: call tried while under way",
+        "local: a lane is told what it lacks",
+        "local: a turn waits for the log",
         "local: expired value deleted",
         "local: op waits for its origin",
         "local: tombstone removed",
@@ -85,10 +90,30 @@ where
                 self.submit(now, tag, request.origin, request.command, effects);
             }
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
-            Event::View(view) => self.on_view(view),
+            Event::View(view) => {
+                self.begin_log(now, view, effects);
+                self.on_view(view);
+            }
             Event::Tick => self.sweep(now, effects),
-            Event::Durable(_) => {}
+            Event::Durable(lsn) => self.on_durable(now, lsn, effects),
         }
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.restore_entry(entry).map_err(log::unreadable)
+    }
+
+    fn restored(&mut self) {
+        self.on_restored();
+    }
+
+    fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        self.save_from(from, bytes, write)
     }
 
     fn next_deadline(&self) -> Instant {
@@ -96,7 +121,10 @@ where
     }
 
     fn check_invariants(&self) {
-        assert!(self.held || self.queue.is_empty(), "a lane that nobody holds has no queue");
+        assert!(
+            self.is_blocked() || self.queue.is_empty(),
+            "a lane that nobody holds has no queue"
+        );
         self.tracker.check_invariants();
         self.origins.check_invariants();
     }
@@ -118,14 +146,14 @@ where
     ) where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        if !self.serves {
+        if !self.serves || self.awaits() {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
         }
         let lanes = self.lanes_of(&txn);
         let alone = lanes == Lanes::only(self.config.lane);
-        if alone && !self.held && self.origins.is_free(origin) {
-            let ran = self.run(now, self.last, &txn);
-            return complete(tag, ran, effects);
+        if alone && !self.is_blocked() && self.origins.is_free(origin) {
+            let (ran, _) = self.run(now, self.last, lanes, None, &txn, effects);
+            return complete(tag, ran, self.gate(), effects);
         }
         if self.ops.len() >= quorate_types::limits::OPS_PENDING_MAX {
             return effects.complete(tag, Outcome::Refused(Refusal::Busy));
@@ -144,7 +172,8 @@ where
         txn: X,
         effects: &mut impl Effects<Self>,
     ) {
-        let turn = Turn { from: self.config.lane, slot, origin, lanes, last: 0, txn };
+        let call = self.ops.get(slot).and_then(|op| op.call);
+        let turn = Turn { from: self.config.lane, slot, origin, lanes, last: 0, call, txn };
         // Two transactions of one lane each overtake each other only if they are of different lanes,
         // and then they have no key in common. One over several lanes may share a key with any other.
         let share = if lanes.is_one() { Share::Together } else { Share::Alone };
@@ -179,18 +208,23 @@ where
         match mail {
             Mail::Turn(turn) => self.take_turn(now, *turn, effects),
             Mail::Ran { slot, ran } => self.ended(now, slot, ran, effects),
-            Mail::Release { last } => {
+            Mail::Release { last, origin, entry } => {
                 assert!(self.held, "lane {from} releases a lane that is not held");
+                if let Some(entry) = entry {
+                    self.keep(from, &entry, origin, effects);
+                }
                 self.held = false;
                 self.last = self.last.max(last);
                 self.run_queue(now, effects);
             }
+            Mail::Kept { at } => self.on_kept(from, at),
+            Mail::Restored(entries) => self.on_restored_elsewhere(now, from, entries, effects),
         }
     }
 
     /// It is this lane's turn in a transaction, or will be once the lane is free.
     fn take_turn(&mut self, now: Now, turn: Turn<X>, effects: &mut impl Effects<Self>) {
-        if self.held && !mutant!("local_runs_on_a_held_lane") {
+        if self.is_blocked() && !mutant!("local_runs_on_a_held_lane") {
             effects.probe("local: transaction waits for a held lane");
             self.queue.push_back(turn);
             return;
@@ -201,17 +235,24 @@ where
     /// Holds the lane and passes the transaction on, or runs it if this is its last lane.
     fn pass_turn(&mut self, now: Now, mut turn: Turn<X>, effects: &mut impl Effects<Self>) {
         turn.last = turn.last.max(self.last);
-        if let Some(next) = turn.lanes.after(self.config.lane) {
+        if turn.lanes.after(self.config.lane).is_some() {
             effects.probe("local: transaction over several lanes");
             self.held = true;
-            return effects.mail(next, Mail::Turn(turn.into()));
+            return self.pass(turn, effects);
         }
-        let Turn { from, slot, origin, lanes, last, txn } = turn;
+        let Turn { from, slot, origin, lanes, last, call, txn } = turn;
         self.table.set_writer(origin);
-        let ran = self.run(now, last, &txn);
+        let (ran, entry) = self.run(now, last, lanes, call.as_ref(), &txn, effects);
         self.table.set_writer(0);
+        let turn = Turn { from, slot, origin, lanes, last: self.last, call, txn: () };
+        self.end_when_durable(now, End { turn, entry, ran }, effects);
+    }
+
+    /// Releases the lanes that were held for a transaction that has run here, and tells its own.
+    pub(crate) fn end(&mut self, now: Now, end: End<X::Reply>, effects: &mut impl Effects<Self>) {
+        let End { turn: Turn { from, slot, origin, lanes, last, .. }, entry, ran } = end;
         for lane in lanes.iter().filter(|lane| *lane != self.config.lane) {
-            effects.mail(lane, Mail::Release { last: self.last });
+            effects.mail(lane, Mail::Release { last, origin, entry: entry.clone() });
         }
         if from == self.config.lane {
             self.ended(now, slot, ran, effects);
@@ -220,8 +261,8 @@ where
         }
     }
 
-    fn run_queue(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        while !self.held
+    pub(crate) fn run_queue(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while !self.is_blocked()
             && let Some(turn) = self.queue.pop_front()
         {
             self.pass_turn(now, turn, effects);
@@ -240,7 +281,7 @@ where
         if let Some(permit) = &op.call {
             self.end_call(permit, &ran);
         }
-        complete(op.tag, ran, effects);
+        complete(op.tag, ran, Gate::OPEN, effects);
         for turn in self.origins.end(op.origin) {
             self.send(now, turn, effects);
         }
@@ -262,13 +303,19 @@ where
 }
 
 /// Answers a transaction that has run.
-fn complete<T, X>(tag: Tag, ran: Ran<X::Reply>, effects: &mut impl Effects<Local<T, X>>)
+fn complete<T, X>(tag: Tag, ran: Ran<X::Reply>, gate: Gate, effects: &mut impl Effects<Local<T, X>>)
 where
     T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     match ran {
-        Ran { outcome, at: Timestamp::ZERO } => effects.complete(tag, outcome),
-        Ran { outcome, at } => effects.complete_on(tag, Completion::new(outcome).at(at)),
+        Ran { outcome, at: Timestamp::ZERO } if gate == Gate::OPEN => {
+            effects.complete(tag, outcome);
+        }
+        Ran { outcome, at } => {
+            let completion = Completion::new(outcome).behind(gate);
+            let at = (at != Timestamp::ZERO).then_some(at);
+            effects.complete_on(tag, Completion { at, ..completion });
+        }
     }
 }

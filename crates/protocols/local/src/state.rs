@@ -3,10 +3,13 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use alloc::vec::Vec;
+
 use quorate_machine::{Command, LaneShared, OrderedTable, Origins, Slab, Slot};
 use quorate_rifl::{Permit, ResultTracker};
-use quorate_types::{Incarnation, LaneId, NodeId, Tag, View, WriterId};
+use quorate_types::{Incarnation, LaneId, NodeId, Tag, Timestamp, View, WriterId};
 
+use crate::log::{Entry, Log};
 use crate::meta::Meta;
 use crate::sweep::Sweep;
 use crate::workspace::{Ran, Touched};
@@ -39,6 +42,27 @@ impl Lanes {
 
     pub(crate) fn insert(&mut self, lane: LaneId) {
         self.0 |= 1 << lane.0;
+    }
+
+    pub(crate) fn without(self, lane: LaneId) -> Self {
+        Self(self.0 & !(1 << lane.0))
+    }
+
+    pub(crate) fn contains(self, lane: LaneId) -> bool {
+        self.0 & 1 << lane.0 != 0
+    }
+
+    pub(crate) fn is_within(self, others: Self) -> bool {
+        self.0 & !others.0 == 0
+    }
+
+    /// As they stand in an entry of the log.
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -76,6 +100,8 @@ pub struct Turn<X> {
     pub(crate) lanes: Lanes,
     /// The largest version that any lane so far has given.
     pub(crate) last: u64,
+    /// The call that it is.
+    pub(crate) call: Option<Permit>,
     pub(crate) txn: X,
 }
 
@@ -95,7 +121,18 @@ pub enum Mail<X: Command> {
     Release {
         /// The version of the transaction for which you were.
         last: u64,
+        /// For whom it ran.
+        origin: u64,
+        /// The transaction, if there are logs: make its changes of your keys.
+        entry: Option<Entry>,
     },
+    /// The transaction of this version is durable in my log.
+    Kept {
+        /// The version.
+        at: Timestamp,
+    },
+    /// The power is back: your log may lack these transactions.
+    Restored(Vec<Entry>),
 }
 
 /// A transaction of this lane's clients that is under way.
@@ -126,6 +163,7 @@ pub struct Local<T: OrderedTable<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) ops: Slab<Op>,
     pub(crate) origins: Origins<Turn<X>>,
     pub(crate) tracker: ResultTracker<()>,
+    pub(crate) log: Log<X>,
     pub(crate) sweep: Sweep,
     /// What the transaction that runs has touched, in order of keys.
     pub(crate) touched: Touched,
@@ -158,6 +196,7 @@ impl<T: OrderedTable<Meta = Meta> + LaneShared, X: Command> Local<T, X> {
             ops: Slab::default(),
             origins: Origins::default(),
             tracker: ResultTracker::default(),
+            log: Log::default(),
             sweep: Sweep::default(),
             touched: Touched::default(),
             counters: Counters::default(),

@@ -1,10 +1,14 @@
 //! What nobody asks for: values past their time, and tombstones that no `WATCH` can mean any more.
 
-use quorate_machine::{Command, Effects, LaneShared, OrderedTable, Record as _, Scan, mutant};
-use quorate_types::{Duration, Instant, Now};
+use alloc::vec;
+
+use quorate_machine::{
+    Change, Command, Effects, LaneShared, OrderedTable, Record as _, Scan, mutant,
+};
+use quorate_types::{Duration, Instant, Now, Timestamp};
 
 use crate::meta::Meta;
-use crate::state::Local;
+use crate::state::{Lanes, Local};
 
 /// How often a lane looks at some of its records.
 const EVERY: Duration = Duration::from_millis(100);
@@ -29,7 +33,7 @@ where
     /// Deletes expired values among the next records, and removes old tombstones. Leaves a lane alone
     /// that is held: its keys are another transaction's.
     pub(crate) fn sweep(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if now.monotonic < self.sweep.due || self.held {
+        if now.monotonic < self.sweep.due || self.is_blocked() {
             return;
         }
         self.sweep.due = now.monotonic + EVERY;
@@ -49,10 +53,9 @@ where
             effects.probe("local: expired value deleted");
             self.counters.expired += 1;
             effects.expired(key);
-            let version = self.issue(now, 0);
-            let mut record = self.table.lock_key(key, 0);
-            record.clear();
-            record.set_meta(Meta { version, changing: false });
+            let at = self.issue(now, 0);
+            let changes = vec![(key.into(), Timestamp::ZERO, Change::Delete)];
+            self.commit(at, Lanes::only(self.config.lane), None, changes, effects);
         } else if is_tombstone
             && now.unix.0 >= version.version.saturating_add(TOMBSTONE_AGE.as_nanos() as u64)
         {

@@ -5,13 +5,15 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Content, Current, LaneShared, OneKey, OrderedTable, Outcome, Record as _,
-    Refusal, Unordered, Verdict, Workspace, mutant, range_bounds,
+    Change, Command, Content, Current, Effects, LaneShared, OneKey, OrderedTable, Outcome,
+    Record as _, Refusal, Unordered, Verdict, Workspace, mutant, range_bounds,
 };
-use quorate_types::{Now, Timestamp, UnixMillis, WriterId, limits};
+use quorate_rifl::Permit;
+use quorate_types::{Now, Timestamp, UnixMillis, WriterId, lane_of_key, limits};
 
+use crate::log::{Completed, Entry, write_commit, write_item};
 use crate::meta::Meta;
-use crate::state::Local;
+use crate::state::{Lanes, Local};
 
 /// Keys of a range that are looked up at a time.
 const RANGE_KEYS: usize = 64;
@@ -164,33 +166,56 @@ where
 {
     /// Runs a transaction whose keys nobody else changes meanwhile. `last` is the largest version
     /// that any of its lanes has given.
-    pub(crate) fn run<P>(&mut self, now: Now, last: u64, txn: &P) -> Ran<X::Reply>
+    pub(crate) fn run<P>(
+        &mut self,
+        now: Now,
+        last: u64,
+        lanes: Lanes,
+        call: Option<&Permit>,
+        txn: &P,
+        effects: &mut impl Effects<Self>,
+    ) -> (Ran<X::Reply>, Option<Entry>)
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
         self.touched.clear();
         let mut view = View { table: &mut self.table, touched: &mut self.touched, now: now.wall() };
         let verdict = txn.run(now.wall(), &mut view);
-        let refused = |refusal| Ran { outcome: Outcome::Refused(refusal), at: Timestamp::ZERO };
         if self.touched.is_full() {
-            return refused(Refusal::TooLarge);
+            let outcome = Outcome::Refused(Refusal::TooLarge);
+            return (Ran { outcome, at: Timestamp::ZERO }, None);
         }
-        match verdict {
+        let (reply, writes) = match verdict {
             Verdict::Abandon(reply) => {
                 self.counters.abandoned += 1;
-                Ran { outcome: Outcome::Done(reply), at: Timestamp::ZERO }
+                (reply, false)
             }
             Verdict::Commit(reply) if self.touched.writes().next().is_none() => {
                 self.counters.reads += 1;
-                Ran { outcome: Outcome::Done(reply), at: Timestamp::ZERO }
+                (reply, false)
             }
             Verdict::Commit(reply) => {
                 self.counters.commits += 1;
-                let at = self.issue(now, last);
-                self.commit(at);
-                Ran { outcome: Outcome::Done(reply), at }
+                (reply, true)
             }
+        };
+        let call = call.filter(|_| self.log.is_kept);
+        if !writes && call.is_none() {
+            return (Ran { outcome: Outcome::Done(reply), at: Timestamp::ZERO }, None);
         }
+        let at = self.issue(now, last);
+        let mut answer = Vec::new();
+        let completed = call.map(|permit| {
+            X::encode_reply(&reply, &mut answer);
+            let date = permit.date.max(at.version);
+            Completed { call: permit.call, date, answer: &answer }
+        });
+        let keys = core::mem::take(&mut self.touched.keys);
+        let changes = keys.into_iter().filter(|(_, key)| writes && key.is_changed());
+        let changes = changes.map(|(name, key)| (name, key.timestamp(), key.finish()));
+        let entry = self.commit(at, lanes, completed, changes.collect(), effects);
+        let at = if writes { at } else { Timestamp::ZERO };
+        (Ran { outcome: Outcome::Done(reply), at }, entry)
     }
 
     /// A version above every one of these lanes.
@@ -199,20 +224,41 @@ where
         Timestamp::new(self.last, self.writer)
     }
 
-    /// Makes the changes. Readers on other lanes see all of them or none.
-    fn commit(&mut self, at: Timestamp) {
-        let keys = core::mem::take(&mut self.touched.keys);
-        let changes = keys.into_iter().filter(|(_, key)| key.is_changed());
-        let changes: Vec<_> = changes.map(|(name, key)| (name, key.finish())).collect();
-        let several = changes.len() > 1;
-        if several && self.config.lanes > 1 && !mutant!("local_changes_one_key_after_the_other") {
-            for (name, change) in &changes {
+    /// Appends the changes to the log, and makes them. Readers on other lanes see all of them or none, and
+    /// none before they are durable. If there is a log, each lane makes those of its own keys, and gets the
+    /// entry that comes back.
+    pub(crate) fn commit(
+        &mut self,
+        at: Timestamp,
+        lanes: Lanes,
+        call: Option<Completed<'_>>,
+        changes: Vec<(Box<[u8]>, Timestamp, Change<'static>)>,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Entry> {
+        let (mut entry, table) = (None, &mut self.table);
+        let lsn = self.log.journal.append(effects, |out| {
+            write_commit(out, at, lanes, call);
+            changes.iter().for_each(|(name, base, change)| write(table, name, *base, change, out));
+            entry = (!lanes.is_one()).then(|| out[..].into());
+        });
+        let is_durable = self.log.journal.is_durable(lsn) || mutant!("local_read_before_durable");
+        let (own, of, is_kept) = (self.config.lane, self.config.lanes, self.log.is_kept);
+        let is_elsewhere = |name: &[u8]| is_kept && of > 1 && lane_of_key(name, of) != own;
+        let several = changes.len() > 1
+            && self.config.lanes > 1
+            && !mutant!("local_changes_one_key_after_the_other");
+        for (name, _, change) in &changes {
+            if several || is_elsewhere(name) {
                 let mut record = self.table.lock_key(name, length(change));
                 let version = record.meta().version;
                 record.set_meta(Meta { version, changing: true });
             }
         }
-        for (name, change) in changes {
+        let mut unreadable = Vec::new();
+        for (name, _, change) in changes {
+            if is_elsewhere(&name) && !mutant!("local_changes_other_lanes_keys") {
+                continue;
+            }
             let mut record = self.table.lock_key(&name, length(&change));
             match change {
                 Change::Keep => {}
@@ -227,8 +273,45 @@ where
                 Change::Expire(expire_at) => record.set_expiry(expire_at),
                 Change::Delete => record.clear(),
             }
-            record.set_meta(Meta { version: at, changing: false });
+            record.set_meta(Meta { version: at, changing: !is_durable });
+            drop(record);
+            if !is_durable {
+                unreadable.push(name);
+            }
         }
+        self.read_after(lsn, at, unreadable);
+        entry
+    }
+}
+
+/// Writes a change of a record that has yet to be made, as it stands in the log.
+fn write<T: OrderedTable<Meta = Meta>>(
+    table: &mut T,
+    name: &[u8],
+    base: Timestamp,
+    change: &Change<'_>,
+    out: &mut Vec<u8>,
+) {
+    match change {
+        Change::Keep => {}
+        Change::Set { bytes, kind, expire_at } => {
+            let content = Content { bytes, kind: *kind, expire_at: *expire_at };
+            write_item(out, name, Some(content), None);
+        }
+        Change::Delta { bytes, expire_at } => {
+            let record = table.lock_existing(name).expect("it has a large value");
+            let kind = record.content().expect("it has a large value").kind;
+            let content = Content { bytes, kind, expire_at: *expire_at };
+            write_item(out, name, Some(content), Some(base));
+        }
+        Change::Expire(expire_at) => {
+            let record = table.lock_existing(name).expect("it has a value");
+            let content = record.content().expect("it has a value");
+            let (content, is_large) =
+                (Content { expire_at: *expire_at, ..content }, record.large().is_some());
+            write_item(out, name, Some(content), is_large.then_some(base));
+        }
+        Change::Delete => write_item(out, name, None, None),
     }
 }
 
