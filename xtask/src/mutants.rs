@@ -31,6 +31,7 @@ mod streams;
 mod table;
 mod tracking;
 mod values;
+mod voters;
 mod zeus;
 
 /// A guard and its checks. One of them must notice the absence of the guard.
@@ -77,6 +78,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(durability::MUTANTS)
         .chain(logs::MUTANTS)
         .chain(values::MUTANTS)
+        .chain(voters::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)
         .chain(routes::MUTANTS)

@@ -21,6 +21,8 @@ pub struct Capabilities {
     /// Collections are changed in place once they are large, and may be longer than a value: their
     /// changes travel alone. Otherwise each is replaced whole.
     pub large_collections: bool,
+    /// An update is acknowledged when a quorum of its replicas has it; otherwise when every live one has.
+    pub quorums: bool,
     /// It keeps more than one replica: the loss of a node loses nothing.
     pub replicated: bool,
     /// It appends to the log of its lane all that has to survive the loss of all power, and restores it.
@@ -45,6 +47,7 @@ impl Capabilities {
         partitions: false,
         spreads: false,
         large_collections: false,
+        quorums: false,
         replicated: true,
         durable: false,
         recovers: true,

@@ -142,6 +142,7 @@ where
         calls: Some(CallsHome::Lease),
         partitions: true,
         large_collections: true,
+        quorums: true,
         ..Capabilities::REPLICATED
     };
 

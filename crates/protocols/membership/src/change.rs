@@ -225,3 +225,68 @@ pub(crate) fn removed(
     }
     Ok(Some(next))
 }
+
+/// A node outside that a revived view takes in, and whether it has on its disk all that the active
+/// member had that it was.
+pub(crate) struct Returning<'a> {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) addresses: &'a MemberConfig,
+    pub(crate) is_source: bool,
+}
+
+/// The nodes that are back take their slots: as active members where they have all that an active member
+/// had, and as shadows otherwise. Members that are `missing` are down. `None` if some group would have too
+/// few of its active members' data, those that are `alive` counted, or if all member numbers are used up.
+pub(crate) fn revived<'a>(
+    view: &View,
+    alive: NodeSet,
+    missing: NodeSet,
+    back: impl Fn(NodeId) -> Option<Returning<'a>>,
+    config: &Config,
+) -> Option<View> {
+    let mut next = successor(view);
+    let mut kept = view.active().intersection(alive);
+    for slot in &mut next.members {
+        let Some(Returning { incarnation, addresses, is_source }) = back(slot.node) else {
+            if missing.contains(slot.node) {
+                slot.role = Role::Down;
+            }
+            continue;
+        };
+        if next.last_number.0 >= limits::MEMBER_NUMBER_MAX {
+            return None;
+        }
+        next.last_number.0 += 1;
+        let role = if is_source { Role::Active } else { Role::Shadow };
+        *slot = Member { incarnation, number: next.last_number, ..member(addresses, role) };
+        if is_source {
+            kept.insert(slot.node);
+        }
+    }
+    has_enough(view, kept, config).then_some(next)
+}
+
+/// The groups that have active members, each with them.
+pub(crate) fn active_groups(view: &View, config: &Config) -> Vec<NodeSet> {
+    let moving = config.moving.iter().flat_map(|replicas| {
+        (0..SHARDS)
+            .map(|shard| placement::group(shard, view.placed, *replicas).into_iter().collect())
+    });
+    let all = core::iter::once(view.voters());
+    let groups = all.chain(config.groups.iter().copied()).chain(moving);
+    let mut active: Vec<NodeSet> = groups.map(|group| group.intersection(view.active())).collect();
+    active.retain(|group| !group.is_empty());
+    active.sort_unstable_by_key(|group| group.bits());
+    active.dedup();
+    active
+}
+
+/// Whether the data of these active members is all that the view's clients were told.
+fn has_enough(view: &View, kept: NodeSet, config: &Config) -> bool {
+    active_groups(view, config).into_iter().all(|group| match config.revive_majority {
+        true => {
+            kept.intersection(group).is_majority_of(group) || mutant!("membership_revive_minority")
+        }
+        false => !kept.intersection(group).is_empty(),
+    })
+}

@@ -10,12 +10,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use quorate_machine::Effects;
+use quorate_machine::{Effects, mutant};
 use quorate_paxos::Voter;
 use quorate_types::{Incarnation, Instant, NodeId, NodeSet, View};
 
 use crate::peer::Peer;
-use crate::{Body, MemberConfig, Membership, Message, ViewEntry, change};
+use crate::{Body, MemberConfig, Membership, Message, Store, ViewEntry, change};
 
 /// The founder's current proposal.
 #[derive(Clone, PartialEq, Hash, Debug, Default)]
@@ -84,6 +84,7 @@ impl Membership {
             nonce: peer.nonce,
             answer: peer.owed,
             is_member: self.is_live(),
+            store: if self.log.is_some() { self.store } else { Store::None },
             round: self.founding.round,
             votes_as: if self.log.is_some() { self.voter.incarnation } else { Incarnation(0) },
             reaches,
@@ -115,6 +116,7 @@ impl Membership {
             nonce,
             answer,
             is_member,
+            store,
             round,
             votes_as,
             reaches,
@@ -146,7 +148,7 @@ impl Membership {
             peer.is_member |= is_member;
             peer.round = if peer.is_member { u64::MAX } else { peer.round.max(round) };
             peer.addresses = Some(addresses);
-            peer.votes_as = votes_as;
+            (peer.votes_as, peer.store, peer.cluster) = (votes_as, store, message.cluster);
             (peer.reaches, peer.strangers) = (reaches, strangers);
             peer.lost &= is_member && inside;
         }
@@ -287,7 +289,9 @@ impl Membership {
     ) {
         let view = entry.0;
         let own = view.member(self.me.node);
-        if own.is_some_and(|own| own.incarnation == self.me.incarnation) {
+        if own.is_some_and(|own| own.incarnation == self.me.incarnation)
+            || self.earlier_life_in(&view).is_some()
+        {
             let other_vote = self.vote.as_ref().is_some_and(|vote| vote.view != view);
             if view.epoch.0 == 1 && other_vote {
                 return effects.ignored("a first view beside the one voted for");
@@ -296,8 +300,11 @@ impl Membership {
             // voter nevertheless, and goes into its next life as one.
             return self.install(view, effects);
         }
-        let lives =
-            self.peers.get(&from.node).is_some_and(|peer| peer.confirmed == from.incarnation);
+        // Members teach, and so do voters that are back from their disks.
+        let lives = self.peers.get(&from.node).is_some_and(|peer| {
+            peer.confirmed == from.incarnation
+                || peer.store != Store::None && peer.votes_as == from.incarnation
+        });
         let is_old = view.cluster == self.known.cluster && view.epoch <= self.known.epoch;
         if !lives || is_old {
             return effects.ignored("a view without this node");
@@ -310,8 +317,11 @@ impl Membership {
     pub(crate) fn joining(&self, node: NodeId) -> Option<(Incarnation, &MemberConfig)> {
         let peer = self.peers.get(&node)?;
         let member = self.view.member(node)?;
+        // A disk of another cluster is a mistake: its data would be overwritten.
+        let is_foreign = peer.store != Store::None && peer.cluster != self.view.cluster;
         let joins = peer.confirmed.0 != 0
             && peer.confirmed != member.incarnation
+            && (!is_foreign || mutant!("membership_admits_a_foreign_disk"))
             && !peer.is_member
             && peer.is_connected()
             && self.recently(peer.announced);

@@ -67,18 +67,22 @@ mod change;
 mod config;
 mod detector;
 mod founding;
+mod keeping;
 mod lease;
 mod machine;
 mod message;
 mod peer;
 mod proposing;
 mod request;
+mod revival;
+mod state;
 mod status;
 
 pub use config::{Config, MemberConfig};
 pub use machine::Membership;
 pub use message::{Body, Message, ViewEntry};
 pub use request::{MembershipError, Request};
+pub use state::{StateError, Store};
 pub use status::{MemberStatus, Phase, Status};
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use quorate_types::{
 
 use crate::detector::Delay;
 use crate::founding::{Founding, Vote};
+use crate::keeping::Keeper;
 use crate::lease::{Lease, Promises, dropped};
 use crate::peer::Peer;
-use crate::{Body, Config, MemberConfig, MembershipError, Message, Request, ViewEntry};
+use crate::{Body, Config, MemberConfig, MembershipError, Message, Request, Store, ViewEntry};
 
 /// The stream of the configuration log.
 pub(crate) const STREAM: Stream = Stream(0);
@@ -90,6 +91,14 @@ pub struct Membership {
     pub(crate) wish_since: Option<Instant>,
     /// The time since when an entry that another node proposed has waited.
     pub(crate) stuck_since: Option<Instant>,
+    /// What waits for the disk, if there is one.
+    pub(crate) keeper: Option<Keeper>,
+    /// Earlier lives of this node that came to no view, as far as it knows.
+    pub(crate) lives: Vec<Incarnation>,
+    /// The time since when a view could be revived from disks.
+    pub(crate) revivable_since: Option<Instant>,
+    /// What the stores of the life that votes have got back from the disk.
+    pub(crate) store: Store,
     /// The time of the last event.
     pub(crate) now: Instant,
 }
@@ -109,6 +118,8 @@ impl Protocol for Membership {
         "membership: a grant is refused to a member that is being removed",
         "membership: a departing member is removed",
         "membership: a departing member that is down is removed",
+        "membership: a life was admitted that ended before it knew",
+        "membership: a view is revived from disks",
     ];
 }
 
@@ -122,9 +133,11 @@ impl Machine for Membership {
             Event::Request { tag, request } => self.on_request(tag, request, effects),
             // Views originate in this machine.
             Event::View(_) => effects.ignored("view"),
-            Event::Tick | Event::Durable(_) => {}
+            Event::Durable(number) => self.on_saved(number.0),
+            Event::Tick => {}
         }
         self.drive(effects);
+        self.release(effects);
     }
 
     fn next_deadline(&self) -> Instant {
@@ -193,6 +206,10 @@ impl Membership {
             wake_at: Instant::NEVER,
             wish_since: None,
             stuck_since: None,
+            keeper: None,
+            revivable_since: None,
+            lives: Vec::new(),
+            store: Store::None,
             now: now.monotonic,
         }
     }
@@ -212,21 +229,30 @@ impl Membership {
             next.voter = self.voter;
             (next.view, next.log, next.promises) = (self.view, self.log, self.promises);
         }
+        next.keeper = self.keeper.map(Keeper::into_next_life);
+        next.lives = self.lives;
+        next.note_state();
         next.lateness = self.lateness;
         next.peers.extend(self.peers.into_iter().map(|(node, peer)| (node, peer.into_next_life())));
         next
     }
 
-    /// The view in force here; the empty view before the first.
+    /// The view in force here; the empty view before the first. With a disk, a view is in force when it is
+    /// durable.
     pub fn view(&self) -> &Arc<View> {
-        if self.is_live() || self.expelled { &self.view } else { &self.nothing }
+        match &self.keeper {
+            Some(keeper) if !self.expelled => keeper.shown(),
+            _ if self.is_live() || self.expelled => &self.view,
+            _ => &self.nothing,
+        }
     }
 
     /// This node is operational before this instant of its own clock, and not from it on. The check
     /// has to come after the access that it protects (pitfall H3).
     pub fn lease_until(&self) -> Instant {
         let leaves = self.leaving.is_some() && !mutant!("membership_leaves_with_its_lease");
-        if self.expelled || leaves { Instant::ZERO } else { self.lease.until() }
+        let is_outside = self.view().epoch.0 == 0;
+        if self.expelled || leaves || is_outside { Instant::ZERO } else { self.lease.until() }
     }
 
     /// Whether this incarnation was a member and is no longer live. The driver then starts a new
@@ -247,7 +273,11 @@ impl Membership {
             return effects.ignored(reason);
         }
         let sender = Voter { node: from, incarnation: message.incarnation };
-        if self.view.member(from).is_some_and(|member| member.incarnation == sender.incarnation) {
+        let is_named =
+            self.view.member(from).is_some_and(|member| member.incarnation == sender.incarnation);
+        // A vote of a former life is no sign of its life.
+        let is_vote = matches!(message.body, Body::Log(_));
+        if is_named && !(is_vote && self.is_former_life(sender)) {
             self.heard_from(from);
         }
         match message.body {
@@ -437,20 +467,21 @@ impl Membership {
             self.voter = self.me;
             self.log = None;
         }
-        let log = self.log.get_or_insert_with(|| {
-            let settings = paxos::Settings {
-                resend: self.config.heartbeat,
-                backoff: self.config.heartbeat / 8,
-                ..paxos::Settings::default()
-            };
-            let seed = self.rng.next_u64();
-            let mut log = Log::new(STREAM, self.voter, slot, settings, seed);
-            let jumped = log.jump(slot, ViewEntry(view.clone()), &mut Outbox::default());
-            jumped.expect("nothing is chosen in an empty log");
-            log
-        });
+        if names_me {
+            (self.store, self.lives) = (Store::None, Vec::new());
+        }
+        if let Some(life) = self.earlier_life_in(&view) {
+            // A life was admitted that ended before it knew. It has promised nothing.
+            effects.probe("membership: a life was admitted that ended before it knew");
+            self.voter = Voter { node: self.me.node, incarnation: life };
+            self.log = None;
+            let later = self.lives.iter().skip_while(|other| **other != life).skip(1);
+            self.lives = later.copied().collect();
+        }
+        let mut log = self.log.take().unwrap_or_else(|| self.log_of(&view));
         log.set_voters(slot.next(), Some(slot.next()), voters(&view));
         log.forget_before(SlotNumber(slot.0.saturating_sub(VIEWS_KEPT)));
+        self.log = Some(log);
         for member in &view.members {
             let is_new = self
                 .view
@@ -495,6 +526,27 @@ impl Membership {
         self.answer_requests(effects);
     }
 
+    /// The log of a voter that knows `view` to be chosen, and has promised nothing.
+    pub(crate) fn log_of(&mut self, view: &Arc<View>) -> Log<ViewEntry> {
+        let settings = paxos::Settings {
+            resend: self.config.heartbeat,
+            backoff: self.config.heartbeat / 8,
+            ..paxos::Settings::default()
+        };
+        let (slot, seed) = (SlotNumber(view.epoch.0), self.rng.next_u64());
+        let mut log = Log::new(STREAM, self.voter, slot, settings, seed);
+        let jumped = log.jump(slot, ViewEntry(view.clone()), &mut Outbox::default());
+        jumped.expect("nothing is chosen in an empty log");
+        log.set_voters(slot.next(), Some(slot.next()), voters(view));
+        log
+    }
+
+    /// The earlier life of this node that a view names, if that life ended before it knew the view.
+    pub(crate) fn earlier_life_in(&self, view: &View) -> Option<Incarnation> {
+        let own = view.member(self.me.node)?.incarnation;
+        self.lives.contains(&own).then_some(own)
+    }
+
     pub(crate) fn expel(&mut self, effects: &mut impl Effects<Self>) {
         effects.probe("membership: the node learns that it is expelled");
         self.expelled = true;
@@ -502,10 +554,10 @@ impl Membership {
             // The view by which the node learns that it is out may be the requested one.
             let done = matches!(self.change_for(&change), Ok(None)) && change != Change::CaughtUp;
             let answer = if done { Ok(self.view.epoch) } else { Err(MembershipError::NotAMember) };
-            effects.complete(tag, answer);
+            self.answer(tag, answer, effects);
         }
         if let Some(tag) = self.leaving {
-            effects.complete(tag, Ok(self.view.epoch));
+            self.answer(tag, Ok(self.view.epoch), effects);
         }
     }
 
@@ -516,14 +568,31 @@ impl Membership {
         self.send(to, Body::Log(paxos::Message { stream: STREAM, body }), effects);
     }
 
-    pub(crate) fn send(&self, to: NodeId, body: Body, effects: &mut impl Effects<Self>) {
+    /// Answers a request, with a disk when what the answer says is durable.
+    fn answer(
+        &mut self,
+        tag: Tag,
+        answer: Result<Epoch, MembershipError>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match &mut self.keeper {
+            Some(keeper) => keeper.hold_answer(tag, answer),
+            None => effects.complete(tag, answer),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: NodeId, body: Body, effects: &mut impl Effects<Self>) {
         if to == self.me.node {
             return;
         }
         let speaker = if matches!(body, Body::Log(_)) { self.voter } else { self.me };
         let View { cluster, epoch, .. } = *self.newest_view();
         let incarnation = speaker.incarnation;
-        effects.send(to, &Message { incarnation, cluster, epoch, body });
+        let message = Message { incarnation, cluster, epoch, body };
+        match &mut self.keeper {
+            Some(keeper) => keeper.hold_message(to, message),
+            None => effects.send(to, &message),
+        }
     }
 
     // Requests.
@@ -601,7 +670,7 @@ impl Membership {
                 _ => None,
             };
             match answer {
-                Some(answer) => effects.complete(request.tag, answer),
+                Some(answer) => self.answer(request.tag, answer, effects),
                 None => self.pending.push(request),
             }
         }
@@ -631,6 +700,8 @@ impl Membership {
         self.wake_at = Instant::NEVER;
         if self.is_live() && !self.expelled {
             self.propose(effects);
+        } else if !self.expelled {
+            self.revive(effects);
         }
     }
 

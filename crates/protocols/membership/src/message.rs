@@ -8,7 +8,7 @@ use quorate_paxos as paxos;
 use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, View, limits};
 use quorate_wire::{Malformed, Reader, Writer, read_view, write_view};
 
-use crate::MemberConfig;
+use crate::{MemberConfig, Store};
 
 /// The last epoch that there may be: views don't change so often.
 const EPOCH_MAX: Epoch = Epoch(1 << 48);
@@ -45,6 +45,8 @@ pub enum Body {
         answer: u64,
         /// Whether the sender is in a view.
         is_member: bool,
+        /// What the stores of the former life have got back from the disk, if the sender is outside.
+        store: Store,
         /// The founding round that the sender is in; it never goes back to a lower one.
         round: u64,
         /// The former life, expelled but not crashed, whose vote the sender still casts; 0 if none.
@@ -99,7 +101,7 @@ pub enum Body {
 
 impl Message {
     /// Appends the message: `kind u8 | incarnation u64 | cluster u64 | epoch u64 | fields in the
-    /// order of their declaration`.
+    /// order of their declaration`. Of an Announce, `is_member` and `store` are one byte.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.u8(match self.body {
             Body::Announce { .. } => 1,
@@ -119,6 +121,7 @@ impl Message {
                 nonce,
                 answer,
                 is_member,
+                store,
                 round,
                 votes_as,
                 reaches,
@@ -128,7 +131,12 @@ impl Message {
                 writer.u64(to.0);
                 writer.u64(*nonce);
                 writer.u64(*answer);
-                writer.u8(u8::from(*is_member));
+                writer.u8(match (is_member, store) {
+                    (true, _) => 1,
+                    (false, Store::None) => 0,
+                    (false, Store::Damaged) => 2,
+                    (false, Store::Intact) => 3,
+                });
                 writer.u64(*round);
                 writer.u64(votes_as.0);
                 writer.u64(reaches.bits());
@@ -174,22 +182,7 @@ impl Message {
         let cluster = Incarnation(reader.u64()?);
         let epoch = Epoch(reader.u64()?);
         let body = match kind {
-            1 => Body::Announce {
-                to: Incarnation(reader.u64()?),
-                nonce: reader.u64()?,
-                answer: reader.u64()?,
-                is_member: flag(reader)?,
-                round: reader.u64()?,
-                votes_as: Incarnation(reader.u64()?),
-                reaches: nodes(reader)?,
-                strangers: nodes(reader)?,
-                addresses: MemberConfig {
-                    node: node(reader)?,
-                    peer_address: address(reader)?,
-                    client_address: address(reader)?,
-                    admin_address: address(reader)?,
-                },
-            },
+            1 => announce(reader)?,
             2 => Body::Found { round: reader.u64()?, view: read_entry(reader)? },
             3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
             4 => Body::Renew {
@@ -223,7 +216,7 @@ impl paxos::Entry for ViewEntry {
 }
 
 /// A view that a member can have proposed.
-fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
+pub(crate) fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
     let view = read_view(reader)?;
     if !(Epoch(1)..=EPOCH_MAX).contains(&view.epoch)
         || view.cluster.0 == 0
@@ -232,6 +225,34 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
         return Err(Malformed("a view of no epoch or cluster, or without an active member"));
     }
     Ok(ViewEntry(Arc::new(view)))
+}
+
+fn announce(reader: &mut Reader<'_>) -> Result<Body, Malformed> {
+    let (to, nonce, answer) = (Incarnation(reader.u64()?), reader.u64()?, reader.u64()?);
+    let (is_member, store) = match reader.u8()? {
+        0 => (false, Store::None),
+        1 => (true, Store::None),
+        2 => (false, Store::Damaged),
+        3 => (false, Store::Intact),
+        _ => return Err(Malformed("unknown standing")),
+    };
+    Ok(Body::Announce {
+        to,
+        nonce,
+        answer,
+        is_member,
+        store,
+        round: reader.u64()?,
+        votes_as: Incarnation(reader.u64()?),
+        reaches: nodes(reader)?,
+        strangers: nodes(reader)?,
+        addresses: MemberConfig {
+            node: node(reader)?,
+            peer_address: address(reader)?,
+            client_address: address(reader)?,
+            admin_address: address(reader)?,
+        },
+    })
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {

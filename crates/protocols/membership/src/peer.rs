@@ -2,8 +2,8 @@
 
 use quorate_types::{Incarnation, Instant, NodeSet};
 
-use crate::MemberConfig;
 use crate::detector::Delay;
+use crate::{MemberConfig, Store};
 
 /// This node's knowledge of a peer id, whichever process holds it.
 ///
@@ -50,6 +50,10 @@ pub(crate) struct Peer {
     pub(crate) round: u64,
     /// The former life whose vote it still casts; 0 if none.
     pub(crate) votes_as: Incarnation,
+    /// What the stores of that life have got back from its disk.
+    pub(crate) store: Store,
+    /// The cluster that it says it knows; 0 if none.
+    pub(crate) cluster: Incarnation,
     /// The members that it says it hears, from outside.
     pub(crate) reaches: NodeSet,
     /// The members that it can't hear from outside, since it does not know their addresses.

@@ -15,6 +15,7 @@ impl Membership {
     /// another proposer left behind.
     pub(crate) fn propose(&mut self, effects: &mut impl Effects<Self>) {
         self.note_broken_link();
+        self.note_revivable();
         self.wake_at = self.next_suspicion();
         if self.leaving.is_some() {
             // A leaving node votes to the end, but proposes nothing.
@@ -54,7 +55,7 @@ impl Membership {
         self.propose_view(next, effects);
     }
 
-    fn propose_view(&mut self, next: View, effects: &mut impl Effects<Self>) {
+    pub(crate) fn propose_view(&mut self, next: View, effects: &mut impl Effects<Self>) {
         let next = if self.config.moving.is_empty() { next.into_placed() } else { next };
         for node in self.view.departing.difference(next.voters()) {
             effects.probe(match self.view.live().contains(node) {
@@ -66,6 +67,11 @@ impl Membership {
         if dropped(&self.view, &next).any(replaces) {
             effects.probe("membership: a live member's slot goes to its next incarnation");
         }
+        let life = |view: &View, node| view.member(node).map(|member| member.incarnation);
+        let is_new = |node| life(&self.view, node) != life(&next, node);
+        if next.active().into_iter().any(is_new) {
+            effects.probe("membership: a view is revived from disks");
+        }
         let Self { log, out, view, promises, now, .. } = self;
         let Some(log) = log.as_mut().filter(|log| log.next().0 == next.epoch.0) else { return };
         let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
@@ -75,7 +81,7 @@ impl Membership {
         }
     }
 
-    fn campaign(&mut self, effects: &mut impl Effects<Self>) {
+    pub(crate) fn campaign(&mut self, effects: &mut impl Effects<Self>) {
         let Self { log, out, view, promises, now, wake_at, .. } = self;
         let Some(log) = log else { return };
         let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
@@ -88,7 +94,7 @@ impl Membership {
 
     /// Another node's proposal waits. If it waits longer than any lease, its proposer has died, and
     /// the entry, which may be chosen, has to be completed.
-    fn outbid_when_stuck(&mut self, effects: &mut impl Effects<Self>) {
+    pub(crate) fn outbid_when_stuck(&mut self, effects: &mut impl Effects<Self>) {
         let since = *self.stuck_since.get_or_insert(self.now);
         let patience = self.config.promise() * 2 + self.stagger() * (2 * self.rank() + 2);
         if self.now < since + patience {
@@ -136,11 +142,12 @@ impl Membership {
         patient.filter(|until| *until > self.now).map_or(wake, |until| wake.min(until))
     }
 
-    /// The next view that this node wants, if any: first joins, then removals of the dead, then of those
-    /// that were asked to leave and may, then promotions, then data that has arrived, then the
-    /// administrator's requests.
+    /// The next view that this node wants, if any: first one that is revived from disks, then joins,
+    /// then removals of the dead, then of those that were asked to leave and may, then promotions,
+    /// then data that has arrived, then the administrator's requests.
     fn wish(&self) -> Option<View> {
-        self.wish_to_replace()
+        self.wish_to_revive()
+            .or_else(|| self.wish_to_replace())
             .or_else(|| self.wish_to_remove())
             .or_else(|| self.wish_to_dismiss())
             .or_else(|| self.wish_to_promote())
@@ -156,7 +163,7 @@ impl Membership {
     fn wish_to_replace(&self) -> Option<View> {
         self.view.members.iter().find_map(|member| {
             let (incarnation, addresses) = self.joining(member.node)?;
-            if !self.is_reached_by_all(member.node) {
+            if !self.is_reached_by_all(member.node) || self.is_to_be_revived(member.node) {
                 return None;
             }
             change::joined(&self.view, incarnation, addresses)
@@ -199,7 +206,7 @@ impl Membership {
                 && !mutant!("membership_cut_lane_renews")
         };
         let crashed = self.crashed().into_iter().filter(|node| free(node) || cut(node));
-        let crashed: NodeSet = crashed.collect();
+        let crashed: NodeSet = crashed.filter(|node| !self.is_to_be_revived(*node)).collect();
         if let Some(next) = self.without(crashed) {
             return Some(next);
         }

@@ -64,7 +64,7 @@ pub struct Status {
     pub lease_remaining: Duration,
 }
 
-fn list(nodes: NodeSet) -> String {
+pub(crate) fn list(nodes: NodeSet) -> String {
     let mut text = String::from(if nodes.len() == 1 { "node " } else { "nodes " });
     for (index, node) in nodes.into_iter().enumerate() {
         let separator = if index == 0 { "" } else { ", " };
@@ -148,6 +148,9 @@ impl Membership {
 
     fn why_outside(&self) -> String {
         let view = self.newest_view();
+        if let Some(text) = self.why_not_revived() {
+            return text;
+        }
         if view.epoch.0 > 0 {
             let epoch = view.epoch;
             if let Some(text) = self.majority_lost(view) {
@@ -159,6 +162,9 @@ impl Membership {
                      add {me}` against one that is",
                     me = self.me.node
                 );
+            }
+            if let Some(text) = self.why_others_wait() {
+                return text;
             }
             return format!("joining the cluster, which is in epoch {epoch}");
         }

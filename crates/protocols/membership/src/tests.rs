@@ -3,4 +3,6 @@ mod cases;
 mod chaos;
 mod codec;
 mod departing;
+mod disks;
+mod state;
 mod world;

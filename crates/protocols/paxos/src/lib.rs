@@ -2,9 +2,11 @@
 //!
 //! # What it guarantees
 //! No two nodes learn different entries for a slot, whatever is lost, duplicated or reordered and
-//! however many proposers duel. A slot is decided while a majority of its voters lives. Acceptors
-//! keep their state in memory only, so an acceptor that crashes is gone for ever: a [`Voter`] is a
-//! node *and* its incarnation, and a restarted node is another voter that has to be voted in.
+//! however many proposers duel. A slot is decided while a majority of its voters lives. A [`Voter`] is
+//! a node *and* its incarnation: an acceptor whose state is in memory only is gone for ever when it
+//! crashes, and a restarted node is another voter that has to be voted in. A host that keeps the state
+//! ([`Log::write_acceptor`]), and sends nothing before what it rests on is kept, goes on as the same
+//! voter ([`Log::read_acceptor`]).
 //!
 //! # The algorithm
 //! Lamport's Paxos per slot; a ballot is promised for all slots from one slot on (Multi-Paxos), so

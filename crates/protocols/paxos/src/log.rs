@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Rng, mutant};
 use quorate_types::{Duration, Instant, NodeId};
-use quorate_wire::Malformed;
+use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::message::{put_entry, take_entry, take_slot};
 use crate::{Ballot, Body, Entry, Message, SlotNumber, Stream, Voter};
 
 /// The highest round of a ballot. No proposer campaigns that often; a round at the end of its range
@@ -163,6 +164,51 @@ impl<E: Entry> Log<E> {
         let accepted = self.accepted.get(&slot).map(|(_, entry)| entry);
         let withheld = self.withheld.iter().filter(move |held| held.slot == slot);
         accepted.into_iter().chain(withheld.map(|held| &held.entry))
+    }
+
+    /// The acceptor's state in few words: it changes whenever [`Log::write_acceptor`] would write something
+    /// else, as a ballot brings one entry to a slot.
+    pub fn acceptor_mark(&self) -> (Ballot, SlotNumber, Ballot) {
+        let last = self.accepted.last_key_value();
+        let (slot, at) = last.map_or((SlotNumber(0), Ballot::ZERO), |(slot, (at, _))| (*slot, *at));
+        (self.promised, slot, at)
+    }
+
+    /// Appends what this acceptor must not forget: what it has promised, and what it has accepted of open
+    /// slots. `ballot | count u32 | (slot u64 | ballot | entry with its length before it)...`
+    pub fn write_acceptor(&self, writer: &mut Writer<'_>) {
+        self.promised.encode(writer);
+        writer.u32(u32::try_from(self.accepted.len()).expect("a window of slots is small"));
+        for (slot, (ballot, entry)) in &self.accepted {
+            writer.u64(slot.0);
+            ballot.encode(writer);
+            put_entry(entry, writer);
+        }
+    }
+
+    /// Takes in, before the first message, what [`Log::write_acceptor`] wrote in an earlier process of
+    /// this voter, whose next slot was the same.
+    ///
+    /// # Errors
+    /// If no acceptor in this place wrote it. Then the log is unchanged.
+    pub fn read_acceptor(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let promised = Ballot::decode(reader)?;
+        let mut accepted = BTreeMap::new();
+        let mut expected = self.next;
+        for _ in 0..reader.u32()? {
+            let slot = take_slot(reader)?;
+            let ballot = Ballot::decode(reader)?;
+            if slot != expected || slot > SLOT_MAX || ballot > promised {
+                return Err(Malformed("log: accepted what was not promised, or out of order"));
+            }
+            accepted.insert(slot, (ballot, take_entry(reader)?));
+            expected = slot.next();
+        }
+        if promised.round > ROUND_MAX {
+            return Err(BEYOND);
+        }
+        (self.promised, self.accepted, self.round_seen) = (promised, accepted, promised.round);
+        Ok(())
     }
 
     /// Names the voters of the slots `from..=through` (or of all slots from `from` on). Voters

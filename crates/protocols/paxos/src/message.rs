@@ -109,7 +109,7 @@ impl<E> Body<E> {
     }
 }
 
-fn put_entry<E: Entry>(entry: &E, writer: &mut Writer<'_>) {
+pub(crate) fn put_entry<E: Entry>(entry: &E, writer: &mut Writer<'_>) {
     let start = writer.0.len();
     writer.u32(0);
     entry.encode(writer.0);
@@ -117,11 +117,11 @@ fn put_entry<E: Entry>(entry: &E, writer: &mut Writer<'_>) {
     writer.0[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-fn take_entry<E: Entry>(reader: &mut Reader<'_>) -> Result<E, Malformed> {
+pub(crate) fn take_entry<E: Entry>(reader: &mut Reader<'_>) -> Result<E, Malformed> {
     E::decode(reader.bytes()?)
 }
 
-fn take_slot(reader: &mut Reader<'_>) -> Result<SlotNumber, Malformed> {
+pub(crate) fn take_slot(reader: &mut Reader<'_>) -> Result<SlotNumber, Malformed> {
     reader.u64().map(SlotNumber)
 }
 

@@ -128,6 +128,11 @@ impl NodeConfig {
         groups
     }
 
+    /// Whether some engine needs what a majority of its replicas has.
+    pub(crate) fn has_quorums(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.engine.capabilities().quorums)
+    }
+
     /// The sizes of the groups of the keyspaces whose keys are placed by the view.
     pub(crate) fn moving(&self) -> Vec<usize> {
         let sizes = self.keyspaces.iter().filter_map(|keyspace| keyspace.engine.group_size());

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
 use quorate_membership::{
-    Config, MemberConfig, Membership, MembershipError, Message, Phase, Request, Status,
+    Config, MemberConfig, Membership, MembershipError, Message, Phase, Request, StateError, Status,
+    Store,
 };
 use quorate_types::{
-    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View,
 };
 use quorate_wire::{Header, Kind, Malformed, Reader};
 
@@ -76,6 +77,30 @@ impl Control {
             cut: BTreeMap::new(),
             leaving: false,
         }
+    }
+
+    /// Goes on, before the first step, from what the disk of this node has: the voter's state that was saved
+    /// last, if any, and what the lanes' stores have got back.
+    pub(crate) fn restore(
+        &mut self,
+        now: Now,
+        state: Option<&[u8]>,
+        store: Store,
+        seed: u64,
+    ) -> Result<(), StateError> {
+        let config = membership_config(&self.shared, self.incarnation, seed);
+        self.machine = Membership::with_disk(config, now, state, store)?;
+        Ok(())
+    }
+
+    /// The voter's state that has to become durable, with its number, if the caller does not have it yet.
+    pub(crate) fn voter_state_to_save(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.machine.take_unsaved()
+    }
+
+    /// The voter's states up to this number are durable.
+    pub(crate) fn voter_state_saved(&mut self, now: Now, number: u64, out: &mut Outbox) {
+        self.step(now, Event::Durable(Lsn(number)), out);
     }
 
     pub(crate) fn view(&self) -> &Arc<View> {
@@ -260,6 +285,10 @@ pub(crate) fn fresh_incarnation(rng: &mut Rng) -> Incarnation {
 }
 
 fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Membership {
+    Membership::new(membership_config(shared, incarnation, seed), now)
+}
+
+fn membership_config(shared: &Shared, incarnation: Incarnation, seed: u64) -> Config {
     let config = &shared.config;
     let genesis = config
         .nodes
@@ -271,21 +300,19 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
             admin_address: node.admin.clone(),
         })
         .collect();
-    Membership::new(
-        Config {
-            lease: config.lease,
-            drift_ppm: config.clock_drift_ppm,
-            heartbeat: Config::heartbeat_of(config.lease),
-            suspect_after: config.suspect_after,
-            suspect_after_max: config.suspect_after_max(),
-            link_patience: config.suspect_after,
-            groups: config.groups(),
-            moving: config.moving(),
-            seed,
-            ..Config::new(config.node, incarnation, genesis)
-        },
-        now,
-    )
+    Config {
+        lease: config.lease,
+        drift_ppm: config.clock_drift_ppm,
+        heartbeat: Config::heartbeat_of(config.lease),
+        suspect_after: config.suspect_after,
+        suspect_after_max: config.suspect_after_max(),
+        link_patience: config.suspect_after,
+        groups: config.groups(),
+        moving: config.moving(),
+        revive_majority: config.has_quorums(),
+        seed,
+        ..Config::new(config.node, incarnation, genesis)
+    }
 }
 
 /// What the node does, and if it doesn't serve, why.

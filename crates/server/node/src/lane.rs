@@ -55,7 +55,7 @@ pub struct Lane {
     /// By keyspace number.
     pub(crate) engines: Vec<Option<KeyspaceLane>>,
     /// On lane 0.
-    control: Option<Control>,
+    pub(crate) control: Option<Control>,
     internal: Slab<Internal>,
     internal_done: Vec<Done>,
     pub(crate) flushes: Flushes,
@@ -63,7 +63,7 @@ pub struct Lane {
     pub(crate) pubsub: PubSub,
     guests: Guests,
     pub(crate) sessions: Sessions,
-    rng: Rng,
+    pub(crate) rng: Rng,
     pub(crate) parking: Parking,
     pub(crate) blocking: Blocking,
     pub(crate) tracking: Tracking,
@@ -657,7 +657,7 @@ impl Lane {
     // --- views ---------------------------------------------------------------------------------
 
     /// Carries out what the membership machine decided: leases, views, a new life.
-    fn follow_control(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn follow_control(&mut self, now: Now, out: &mut Outbox) {
         let Some(control) = &mut self.control else { return };
         if let Some(incarnation) = control.take_rejoin(now, &mut self.rng) {
             for lane in (1..self.shared.config.lanes).map(LaneId) {

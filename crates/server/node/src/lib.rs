@@ -46,6 +46,7 @@ mod sessions;
 mod shared;
 mod stores;
 mod tracking;
+mod voter;
 
 pub use blocking::BlockingCall;
 pub use config::{KeyspaceConfig, NodeAddress, NodeConfig};
@@ -62,7 +63,7 @@ pub use listing::Listed;
 pub use memory_cluster::{Host, MemoryCluster};
 pub use outbox::{Done, Mail, Outbox};
 pub use pins::{PINS, with_pins};
-pub use quorate_membership::MemberConfig;
+pub use quorate_membership::{MemberConfig, StateError, Store as RestoredStore};
 pub use sessions::SessionCall;
 pub use shared::Shared;
 pub use stores::Visit;

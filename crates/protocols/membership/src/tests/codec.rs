@@ -7,7 +7,7 @@ use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet};
 use quorate_wire::{Reader, Writer};
 
 use super::world::addresses;
-use crate::{Body, Message, ViewEntry, change};
+use crate::{Body, Message, Store, ViewEntry, change};
 
 fn message(body: Body) -> Message {
     Message { incarnation: Incarnation(1), cluster: Incarnation(2), epoch: Epoch(3), body }
@@ -49,7 +49,8 @@ fn every_message_comes_back_and_every_cut_is_refused() {
             to: Incarnation(5),
             nonce: 6,
             answer: 7,
-            is_member: true,
+            is_member: false,
+            store: Store::Intact,
             round: 8,
             votes_as: Incarnation(9),
             reaches: NodeSet::only(NodeId(2)),

@@ -1,18 +1,18 @@
 //! A cluster in virtual time: drifting clocks, a bad network, pauses, crashes.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Role, Tag, UnixNanos, View,
+    Duration, Epoch, Incarnation, Instant, Lsn, NodeId, NodeSet, Now, Role, Tag, UnixNanos, View,
 };
 use quorate_wire::{Reader, Writer};
 
-use crate::machine::voters;
-use crate::{Body, Config, MemberConfig, Membership, MembershipError, Message, Request};
+use crate::machine::{is_shadow, voters};
+use crate::{Body, Config, MemberConfig, Membership, MembershipError, Message, Request, Store};
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -46,6 +46,21 @@ pub(super) struct Node {
     pub(super) rate_ppm: i64,
     clock_offset: u64,
     paused_until: u64,
+    /// Its disk, if nodes have any.
+    pub(super) disk: Disk,
+    /// The records that its stores have, of which cluster.
+    pub(super) records: (Incarnation, BTreeSet<u64>),
+}
+
+/// The disk of a node: its voter's state. Records are durable at once.
+#[derive(Default)]
+pub(super) struct Disk {
+    /// The durable state.
+    pub(super) state: Option<Vec<u8>>,
+    /// States that are being written: when each will be durable, and its number.
+    pub(super) writing: Vec<(u64, u64, Vec<u8>)>,
+    /// Whether the stores' log is damaged.
+    pub(super) is_damaged: bool,
 }
 
 impl Node {
@@ -86,6 +101,11 @@ pub(super) struct World {
     pub(super) groups: Vec<NodeSet>,
     /// The sizes of groups that follow from where data is placed.
     pub(super) moving: Vec<usize>,
+    /// Whether nodes have disks, and how long a flush takes at most.
+    pub(super) flush_max: Option<u64>,
+    pub(super) revive_majority: bool,
+    /// The records that clients were told of, by cluster.
+    pub(super) acknowledged: BTreeMap<Incarnation, BTreeSet<u64>>,
     incarnations: u64,
     /// Every view that any node ever installed.
     pub(super) installed: BTreeMap<(Incarnation, Epoch), Arc<View>>,
@@ -138,6 +158,9 @@ impl World {
             nervous: false,
             groups: Vec::new(),
             moving: Vec::new(),
+            flush_max: None,
+            revive_majority: false,
+            acknowledged: BTreeMap::new(),
             incarnations: seed << 20,
             installed: BTreeMap::new(),
             completed: BTreeMap::new(),
@@ -155,8 +178,15 @@ impl World {
 
     pub(super) fn configure(&mut self, node: u16, genesis: Vec<MemberConfig>) {
         let clock_offset = self.rng.below(1 << 40);
-        let node_state =
-            Node { machine: None, genesis, rate_ppm: 0, clock_offset, paused_until: 0 };
+        let node_state = Node {
+            machine: None,
+            genesis,
+            rate_ppm: 0,
+            clock_offset,
+            paused_until: 0,
+            disk: Disk::default(),
+            records: Default::default(),
+        };
         self.nodes.insert(NodeId(node), node_state);
     }
 
@@ -185,21 +215,88 @@ impl World {
         let incarnation = Incarnation(self.incarnations);
         let now = self.now(node);
         let (drift_ppm, nervous, groups) = (self.drift_ppm, self.nervous, self.groups.clone());
-        let moving = self.moving.clone();
+        let (moving, majority) = (self.moving.clone(), self.revive_majority);
+        let has_disk = self.flush_max.is_some();
         let state = self.nodes.get_mut(&NodeId(node)).unwrap();
         let mut config = Config::new(NodeId(node), incarnation, state.genesis.clone());
         (config.drift_ppm, config.groups) = (drift_ppm, groups);
-        config.moving = moving;
+        (config.moving, config.revive_majority) = (moving, majority);
         if nervous {
             config.suspect_after = config.lease * 2 / 3;
             config.suspect_after_max = config.suspect_after;
             config.link_patience = Duration::ZERO;
         }
-        state.machine = Some(Membership::new(config, now));
+        if !has_disk || state.disk.state.is_none() {
+            state.records = Default::default();
+        }
+        let store = if state.disk.is_damaged { Store::Damaged } else { Store::Intact };
+        state.machine = Some(match has_disk {
+            false => Membership::new(config, now),
+            true => Membership::with_disk(config, now, state.disk.state.as_deref(), store)
+                .expect("an earlier process wrote the state"),
+        });
+        self.write_state(NodeId(node));
     }
 
+    /// A disk that is still writing a state keeps it or loses it.
     pub(super) fn crash(&mut self, node: u16) {
-        self.nodes.get_mut(&NodeId(node)).unwrap().machine = None;
+        let has_disk = self.flush_max.is_some();
+        let kept = if has_disk { self.rng.below(3) as usize } else { 0 };
+        let state = self.nodes.get_mut(&NodeId(node)).unwrap();
+        state.machine = None;
+        for (_, _, bytes) in state.disk.writing.drain(..).take(kept) {
+            state.disk.state = Some(bytes);
+        }
+    }
+
+    /// The disk of a node that does not run is lost, and replaced by an empty one.
+    pub(super) fn lose_disk(&mut self, node: u16) {
+        let state = self.nodes.get_mut(&NodeId(node)).unwrap();
+        (state.disk, state.records) = (Disk::default(), Default::default());
+    }
+
+    /// Begins to write the state of a node, if it has changed.
+    fn write_state(&mut self, node: NodeId) {
+        let machine = self.nodes.get_mut(&node).unwrap().machine.as_mut();
+        let Some((number, bytes)) = machine.and_then(Membership::take_unsaved) else { return };
+        let flush_max = self.flush_max.expect("only with a disk");
+        let after = self.now + MS / 10 + self.rng.below(flush_max);
+        let writing = &mut self.nodes.get_mut(&node).unwrap().disk.writing;
+        let before = writing.last().map_or(0, |(at, ..)| *at);
+        writing.push((after.max(before), number, bytes));
+    }
+
+    /// A client's update at an active member: told when every live member of its view has it.
+    pub(super) fn write_record(&mut self, node: u16) -> bool {
+        let Some(machine) = &self.nodes[&NodeId(node)].machine else { return false };
+        let view = machine.view().clone();
+        let takes_part = |member: NodeId| {
+            let machine = self.nodes.get(&member).and_then(|node| node.machine.as_ref());
+            machine.is_some_and(|machine| *machine.view() == view) && !self.is_paused(member)
+        };
+        if !view.active().contains(NodeId(node)) || !view.live().into_iter().all(takes_part) {
+            return false;
+        }
+        self.sequence += 1;
+        for member in view.live() {
+            self.nodes.get_mut(&member).unwrap().records.1.insert(self.sequence);
+        }
+        self.acknowledged.entry(view.cluster).or_default().insert(self.sequence);
+        true
+    }
+
+    /// A node enters a view: as a shadow it has nothing that counts.
+    fn enter_view(&mut self, node: NodeId) {
+        let state = self.nodes.get_mut(&node).unwrap();
+        let Some(machine) = &state.machine else { return };
+        let view = machine.view();
+        if view.epoch.0 == 0 || machine.expelled() {
+            return;
+        }
+        let is_new = state.records.0 != view.cluster;
+        if is_new || is_shadow(view, node) && !machine.caught_up {
+            state.records = (view.cluster, BTreeSet::new());
+        }
     }
 
     /// Crashes a node whose peers notice by the broken connection.
@@ -242,14 +339,19 @@ impl World {
         let now = self.now(node.0);
         let Some(machine) = self.nodes.get_mut(&node).unwrap().machine.as_mut() else { return };
         let mut outputs = Outputs::default();
+        let before = machine.view().clone();
         machine.step(now, event, &mut outputs);
         machine.check_invariants();
         let expelled = machine.expelled();
+        let is_new = *machine.view() != before;
         if !expelled && machine.view().epoch.0 > 0 {
             let view = machine.view().clone();
             let key = (view.cluster, view.epoch);
             let first = self.installed.entry(key).or_insert_with(|| view.clone());
             assert_eq!(*first, view, "two views for one epoch");
+        }
+        if is_new {
+            self.enter_view(node);
         }
         self.writes += outputs.sent.iter().map(|(to, _)| *to).collect::<NodeSet>().len() as u64;
         for (to, bytes) in outputs.sent {
@@ -267,6 +369,7 @@ impl World {
             let next = state.machine.take().map(|old| old.into_next_life(incarnation, now));
             state.machine = next;
         }
+        self.write_state(node);
     }
 
     fn transmit(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
@@ -297,13 +400,23 @@ impl World {
             Some((node.due(deadline).max(node.paused_until).max(self.now), *id))
         });
         let (wake, node) = wake.min().unwrap_or((u64::MAX, NodeId(0)));
-        let next = message.min(wake);
+        let writes = self.nodes.iter().filter_map(|(id, node)| {
+            let (at, ..) = node.disk.writing.first()?;
+            Some(((*at).max(node.paused_until).max(self.now), *id))
+        });
+        let (durable, disk) = writes.min().unwrap_or((u64::MAX, NodeId(0)));
+        let next = message.min(wake).min(durable);
         if next >= end {
             self.now = end;
             return false;
         }
         self.now = self.now.max(next);
-        if wake < message {
+        if durable == next {
+            let state = self.nodes.get_mut(&disk).unwrap();
+            let (_, number, bytes) = state.disk.writing.remove(0);
+            state.disk.state = Some(bytes);
+            self.step(disk, Event::Durable(Lsn(number)));
+        } else if wake < message {
             self.timers += 1;
             self.step(node, Event::Tick);
         } else if let Some((_, (from, to, bytes))) = self.wire.pop_first() {
@@ -352,6 +465,15 @@ impl World {
                 continue;
             }
             clusters.push(machine.view().cluster);
+            let told = self.acknowledged.get(&machine.view().cluster);
+            let is_active = machine.view().active().contains(*id);
+            if is_active && told.is_some_and(|told| !told.is_subset(&node.records.1)) {
+                return Some(format!(
+                    "{id:?} serves in {:?} without what clients were told: {:?} of {told:?}",
+                    machine.view(),
+                    node.records
+                ));
+            }
             let own = (machine.view().cluster, machine.view().epoch);
             let end = (machine.view().cluster, Epoch(u64::MAX));
             for ((_, epoch), view) in self.installed.range(own..end) {
@@ -381,9 +503,25 @@ impl World {
             let Some(machine) = &self.nodes[&id].machine else { continue };
             let epoch = machine.view().epoch;
             if machine.view().shadows().contains(id) && !machine.caught_up && !self.is_paused(id) {
+                if !self.copy_records(id) {
+                    continue;
+                }
                 self.request(id.0, Request::CaughtUp { epoch });
             }
         }
+    }
+
+    /// Copies what an active member of the same view has.
+    fn copy_records(&mut self, node: NodeId) -> bool {
+        let view = self.machine(node.0).view().clone();
+        let donor = view.active().into_iter().find(|donor| {
+            let donor = self.nodes.get(donor).and_then(|node| node.machine.as_ref());
+            donor.is_some_and(|donor| *donor.view() == view)
+        });
+        let Some(donor) = donor else { return self.acknowledged.is_empty() };
+        let records = self.nodes[&donor].records.clone();
+        self.nodes.get_mut(&node).unwrap().records.1.extend(records.1);
+        true
     }
 
     /// Runs until all of `nodes` serve in one epoch; returns the number of milliseconds.

@@ -1,0 +1,60 @@
+//! The guards of voters whose state is on disk, and of views that are revived from disks.
+
+use super::Check::{self, Tests};
+use super::Mutant;
+
+const DISKS: Check = Tests("membership", "disks::");
+const STATE: Check = Tests("membership", "state::");
+
+/// The part of voters on disk of the table.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "membership_promises_forgotten",
+        home: "membership",
+        guard: "a voter that comes back has promised everybody a lease (L8)",
+        checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "membership_promise_before_durable",
+        home: "membership",
+        guard: "what a voter says leaves when what it rests on is on its disk",
+        checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "membership_view_before_durable",
+        home: "membership",
+        guard: "a view is in force at a node when it is on the node's disk",
+        checks: &[STATE],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_revive_stale",
+        home: "membership",
+        guard: "a view is revived from who was active in the newest one (L9)",
+        checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "membership_revive_minority",
+        home: "membership",
+        guard: "where quorums acknowledge, a view is revived from a majority",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_admits_a_source_as_shadow",
+        home: "membership",
+        guard: "who has the last copy on disk is not made to copy",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_admits_a_foreign_disk",
+        home: "membership",
+        guard: "a disk of another cluster is not overwritten",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+];
