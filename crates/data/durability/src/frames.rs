@@ -102,8 +102,10 @@ impl Window {
         let end = end.max(offset + WINDOW_BYTES).min(source.bytes);
         self.file = Some(source.name.clone());
         self.start = offset;
-        self.bytes.clear();
-        self.bytes.resize((end - offset) as usize, 0);
+        let length = (end - offset) as usize;
+        if self.bytes.len() != length {
+            self.bytes = vec![0; length];
+        }
         if directory.read(&source.name, offset, &mut self.bytes).is_ok() {
             return;
         }

@@ -47,6 +47,11 @@ impl Gather {
         self.batches.is_empty()
     }
 
+    /// Whether the oldest batch takes no more.
+    pub(crate) fn has_full(&self) -> bool {
+        self.batches.len() > 1
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Gathered> {
         let batch = self.batches.pop_front()?;
         self.bytes -= batch.bytes.len();

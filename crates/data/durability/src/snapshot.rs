@@ -233,6 +233,8 @@ pub struct SnapshotWriter {
     /// What the last entry has seen of the log.
     end: Option<Lsn>,
     log_durable: Lsn,
+    /// It is complete.
+    is_durable: bool,
 }
 
 impl SnapshotWriter {
@@ -274,6 +276,7 @@ impl SnapshotWriter {
             writing: (0, 0),
             end: None,
             log_durable: Lsn::START,
+            is_durable: false,
         };
         writer.ticket = writer.submit(Request::Create { file }, disk);
         writer
@@ -363,6 +366,30 @@ impl SnapshotWriter {
         None
     }
 
+    /// What the next snapshot begins with, once this one has come to its end: the complete ones, the
+    /// newest first, and the files of others.
+    pub fn end(self) -> (Vec<SnapshotFound>, Vec<Name>) {
+        if !self.is_durable {
+            return (self.kept, self.other);
+        }
+        let bytes = self.offset + FINAL_BYTES;
+        let newest = SnapshotFound {
+            file: self.file.clone(),
+            number: self.header.number,
+            start: self.header.after,
+            end: self.end.unwrap_or(self.header.after),
+            final_offset: self.offset,
+            parts: self.parts,
+            source: Source { name: self.file, header: self.header, bytes },
+        };
+        (std::iter::once(newest).chain(self.kept).collect(), Vec::new())
+    }
+
+    /// Bytes of its file so far.
+    pub fn bytes(&self) -> u64 {
+        self.offset
+    }
+
     fn write(&mut self, disk: &mut impl Disk) {
         if self.stage != Stage::Idle {
             return;
@@ -404,13 +431,13 @@ impl SnapshotWriter {
 
     fn end_of_it(&mut self, disk: &mut impl Disk) -> SnapshotEvent {
         self.stage = Stage::Ended;
-        let kept = std::mem::take(&mut self.kept);
-        let old = kept.iter().skip(1).map(|old| old.file.clone());
-        for file in old.chain(std::mem::take(&mut self.other)) {
+        self.is_durable = true;
+        let old = self.kept.split_off(self.kept.len().min(1));
+        for file in old.into_iter().map(|old| old.file).chain(std::mem::take(&mut self.other)) {
             self.submit(Request::Remove { file }, disk);
         }
         // The one before is the way back if this one rots; without it, all of the log is.
-        let before = kept.first().map_or(Lsn::START, |old| old.start);
+        let before = self.kept.first().map_or(Lsn::START, |old| old.start);
         let recyclable =
             if mutant!("durability_kept_snapshot_cut_off") { self.header.after } else { before };
         SnapshotEvent::Durable { recyclable }

@@ -165,6 +165,8 @@ pub struct Log {
     appended: Lsn,
     durable: Lsn,
     recyclable: Lsn,
+    /// Batches are begun until the log is durable up to here.
+    wanted: Lsn,
     full: bool,
     dead: bool,
 }
@@ -202,6 +204,7 @@ impl Log {
             appended: found.end,
             durable: found.last.as_ref().map_or(found.end, |(after, _, _)| *after),
             recyclable: Lsn::START,
+            wanted: Lsn(u64::MAX),
             full: false,
             dead: false,
         };
@@ -301,6 +304,17 @@ impl Log {
         self.appended
     }
 
+    /// From now on a batch is begun only if it is full, or if [`Log::want`] has asked for what it holds.
+    /// Otherwise the log flushes as soon as it can.
+    pub fn hold_back(&mut self) {
+        self.wanted = Lsn::START;
+    }
+
+    /// What was appended up to here is to be durable soon: the next call of [`Log::write`] begins it.
+    pub fn want(&mut self, place: Lsn) {
+        self.wanted = self.wanted.max(place);
+    }
+
     /// What lies below is not needed any more: a snapshot holds it. Segments that hold nothing else
     /// are used again.
     pub fn recycle(&mut self, below: Lsn, disk: &mut impl Disk) {
@@ -379,7 +393,7 @@ impl Log {
     // --- batches -------------------------------------------------------------------------------
 
     fn start_batch(&mut self, disk: &mut impl Disk) {
-        if self.under_way.is_some() || self.gathered.is_empty() {
+        if self.under_way.is_some() || self.gathered.is_empty() || !self.is_due() {
             return;
         }
         let is_sealed =
@@ -411,6 +425,12 @@ impl Log {
         let flush = !mutant!("durability_early_release");
         let ticket = self.submit(Request::Write { file, offset, bytes: batch.bytes, flush }, disk);
         self.under_way = Some(UnderWay { ticket, after, until, count: batch.count, bytes });
+    }
+
+    /// Whether the next batch should be written now.
+    fn is_due(&self) -> bool {
+        let is_copy = self.gathered.front().is_some_and(|batch| batch.after.is_some());
+        self.durable < self.wanted || is_copy || self.gathered.has_full()
     }
 
     fn batch_is_durable(&mut self, memory: Vec<u8>) {
