@@ -195,4 +195,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("node", "a_listing_names_every_key_wherever_it_is")],
         in_gate: false,
     },
+    Mutant {
+        name: "node_found_is_durable",
+        home: "node",
+        guard: "what recovery has found is written again before anything rests on it",
+        checks: &[Tests("node", "what_was_found_is_written_again")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_full_disk_takes_updates",
+        home: "node",
+        guard: "no update begins while the disk has no room for the log",
+        checks: &[Tests("node", "a_full_disk_refuses_and_recovers")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_log_without_bound",
+        home: "node",
+        guard: "no update begins while as much waits for the disk as may",
+        checks: &[Tests("node", "what_waits_for_a_slow_disk_is_bounded")],
+        in_gate: false,
+    },
 ];

@@ -32,6 +32,8 @@ pub enum Refusal {
     TimedOut,
     /// `maxmemory` is reached.
     OutOfMemory,
+    /// The disk of a node that would have to keep it is full.
+    DiskFull,
     /// Other transactions on the same keys got in its way each time it was tried.
     Conflict,
     /// It is larger than a message may be.

@@ -20,6 +20,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) runtime: Runtime,
     #[serde(default)]
+    pub(super) disk: Disk,
+    #[serde(default)]
     pub(super) node: Vec<Node>,
     #[serde(default)]
     pub(super) keyspace: Vec<Keyspace>,
@@ -79,6 +81,15 @@ pub(super) struct Runtime {
     pub(super) busy_poll_us: Option<Spanned<i64>>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Disk {
+    pub(super) dir: Option<Spanned<String>>,
+    pub(super) fsync_interval_ms: Option<Spanned<i64>>,
+    pub(super) snapshot_after: Option<Spanned<String>>,
+    pub(super) segment: Option<Spanned<String>>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Node {
@@ -98,6 +109,7 @@ pub(super) struct Keyspace {
     pub(super) replicas: Option<Spanned<i64>>,
     pub(super) partitions: Option<Spanned<i64>>,
     pub(super) partition_nodes: Option<Spanned<Vec<Spanned<NodeList>>>>,
+    pub(super) durability: Option<Spanned<String>>,
     pub(super) options: Vec<(String, Spanned<OptionText>)>,
 }
 
@@ -131,6 +143,7 @@ impl<'de> Visitor<'de> for KeyspaceVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keyspace, A::Error> {
         let (mut db, mut name, mut engine, mut nodes) = (None, None, None, None);
         let (mut replicas, mut partitions, mut partition_nodes) = (None, None, None);
+        let mut durability = None;
         let mut options = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -141,6 +154,7 @@ impl<'de> Visitor<'de> for KeyspaceVisitor {
                 "replicas" => replicas = Some(map.next_value()?),
                 "partitions" => partitions = Some(map.next_value()?),
                 "partition_nodes" => partition_nodes = Some(map.next_value()?),
+                "durability" => durability = Some(map.next_value()?),
                 _ => options.push((key, map.next_value()?)),
             }
         }
@@ -153,6 +167,7 @@ impl<'de> Visitor<'de> for KeyspaceVisitor {
             replicas,
             partitions,
             partition_nodes,
+            durability,
             options,
         })
     }

@@ -7,6 +7,7 @@ use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress};
 use quorate_types::{KeyspaceId, NodeId, NodeSet, limits};
 use toml::Spanned;
 
+use super::disk::Disk;
 use super::file::{Keyspace, NodeList, OptionText};
 use super::{ConfigError, Source, parts};
 
@@ -18,6 +19,7 @@ impl Source<'_> {
         &self,
         keyspaces: &[Keyspace],
         nodes: &[NodeAddress],
+        disk: &Disk,
     ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
         if keyspaces.is_empty() {
             return Ok(vec![KeyspaceConfig::new(
@@ -44,13 +46,13 @@ impl Source<'_> {
             // A node with a part of the keyspace is a replica of it.
             let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
             let replicas = self.replicas(keyspace, &engine, nodes)?.or(kept);
-            configs.push(KeyspaceConfig {
-                id: KeyspaceId(number as u8),
-                name: name.clone(),
+            let mut config = KeyspaceConfig {
                 replicas,
                 partitions,
-                engine,
-            });
+                ..KeyspaceConfig::new(KeyspaceId(number as u8), name.clone(), engine)
+            };
+            config.durability = self.durability(keyspace, &config, disk)?;
+            configs.push(config);
         }
         Ok(configs)
     }

@@ -4,13 +4,14 @@
 //! file, the line, the key and the remedy.
 #![forbid(unsafe_code)]
 
+mod disk;
 mod file;
 mod keyspaces;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use quorate_resp::Share;
 use quorate_types::{NodeId, limits};
 use toml::Spanned;
 
+use crate::disk::Disk;
 use crate::file::{File, Node};
 
 /// Shortest and longest lease, in milliseconds: below, ordinary scheduling delays expel healthy
@@ -62,6 +64,7 @@ pub struct Config {
     pub pin: bool,
     /// How long a thread looks for work before it sleeps.
     pub busy_poll: Duration,
+    disk: Disk,
     nodes: Vec<NodeAddress>,
     keyspaces: Vec<KeyspaceConfig>,
 }
@@ -143,6 +146,7 @@ impl Config {
             suspect_after: self.suspect_after,
             clock_drift_ppm: self.clock_drift_ppm,
             sessions_max: self.sessions_max,
+            log: self.disk.log,
             seed: quorate_runtime::random_seed(),
             ..NodeConfig::new(
                 NodeId(id),
@@ -151,6 +155,13 @@ impl Config {
                 with_pins(self.keyspaces.clone()),
             )
         })
+    }
+
+    /// The directory of a node, of its own although the file is the same on every one. `None` if no
+    /// keyspace is durable.
+    pub fn directory(&self, node: &NodeConfig) -> Option<PathBuf> {
+        let dir = self.disk.dir.as_ref().filter(|_| node.is_durable())?;
+        Some(dir.join(format!("node-{}", node.node)))
     }
 
     /// The addresses on which this node listens.
@@ -251,7 +262,8 @@ impl Source<'_> {
             self.in_range(busy, "[runtime] busy_poll_us", 0..=BUSY_POLL_US_MAX)
         })?;
         let nodes = self.nodes(&file.node)?;
-        let keyspaces = self.keyspaces(&file.keyspace, &nodes)?;
+        let disk = self.disk(&file.disk)?;
+        let keyspaces = self.keyspaces(&file.keyspace, &nodes, &disk)?;
         Ok(Config {
             file: self.file.to_owned(),
             cluster: name.clone(),
@@ -269,6 +281,7 @@ impl Source<'_> {
             hosts,
             pin: file.runtime.pin,
             busy_poll: Duration::from_micros(busy_poll_us),
+            disk,
             nodes,
             keyspaces,
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::EngineConfig;
 use quorate_types::placement::group_size;
-use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
+use quorate_types::{Duration, Incarnation, KeyspaceId, NodeId, NodeSet, hash_key, limits};
 
 /// Where one configured node is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,69 @@ impl NodeAddress {
     /// A node that no socket reaches, since all of its peers are in the same process.
     pub fn in_memory(node: NodeId) -> Self {
         Self { node, peer: String::new(), client: String::new(), admin: String::new() }
+    }
+}
+
+/// What survives of a keyspace when power is lost.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Durability {
+    /// What live nodes hold, and nothing of a cluster whose nodes all stop.
+    #[default]
+    Memory,
+    /// All but the last moments, if all nodes stop at once.
+    Async,
+    /// Whatever was acknowledged.
+    Sync,
+}
+
+impl Durability {
+    /// Every one, with its name in a configuration.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("memory", Self::Memory), ("async", Self::Async), ("sync", Self::Sync)];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, durability)| *durability)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let named = Self::ALL.iter().find(|(_, durability)| *durability == self);
+        named.expect("all are listed").0
+    }
+}
+
+/// How a node writes its log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogConfig {
+    /// How soon what nobody waits for is flushed; default 10 ms.
+    pub fsync_interval: Duration,
+    /// After how many bytes of a lane's log a snapshot of the lane begins, or after as many as the last
+    /// snapshot had, if those are more; default 256 MiB.
+    pub snapshot_after: u64,
+    /// Bytes of a segment of the log: a multiple of 4 KiB, from 1 MiB on; default 64 MiB.
+    pub segment_bytes: u64,
+}
+
+impl LogConfig {
+    /// How soon a log that has found the disk full looks for room again.
+    pub const RETRY: Duration = Duration::from_secs(1);
+    /// How soon a snapshot is begun again for which there was no room.
+    pub const SNAPSHOT_RETRY: Duration = Duration::from_secs(10);
+
+    /// Most bytes of a batch: a segment holds several.
+    pub(crate) fn batch_bytes_max(&self) -> u32 {
+        (self.segment_bytes / 8 / 4096 * 4096).clamp(64 * 1024, 1024 * 1024) as u32
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            fsync_interval: Duration::from_millis(10),
+            snapshot_after: 256 * 1024 * 1024,
+            segment_bytes: quorate_durability::SEGMENT_BYTES,
+        }
     }
 }
 
@@ -61,6 +124,8 @@ pub struct NodeConfig {
     /// Beyond how many bytes a collection is large, where the engine has large ones; default
     /// [`quorate_types::limits::PACKED_BYTES_MAX`]. Nodes need not agree on it.
     pub packed_bytes_max: usize,
+    /// How the log is written, if the driver gives the lanes one.
+    pub log: LogConfig,
     /// Seeds incarnations, jitter and virtual ids. The runtime draws it from the system, a
     /// simulation from its own seed.
     pub seed: u64,
@@ -107,6 +172,7 @@ impl NodeConfig {
             session_term: Self::SESSION_TERM,
             packed_bytes_max: limits::PACKED_BYTES_MAX,
             keyspaces,
+            log: LogConfig::default(),
             seed: u64::from(node.0),
         }
     }
@@ -114,6 +180,16 @@ impl NodeConfig {
     /// How long a member may be silent at most before it is suspected, whatever silences were seen.
     pub fn suspect_after_max(&self) -> Duration {
         self.suspect_after * Self::SUSPECT_MAX_TIMES
+    }
+
+    /// What the files of the log call the cluster: the name's hash.
+    pub(crate) fn log_cluster(&self) -> Incarnation {
+        Incarnation(hash_key(self.cluster.as_bytes()))
+    }
+
+    /// Whether a keyspace survives the loss of all power, so that the node needs a log.
+    pub fn is_durable(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.durability != Durability::Memory)
     }
 
     /// The replica groups of all keyspaces and partitions that are not on every member.
@@ -160,6 +236,9 @@ pub struct KeyspaceConfig {
     pub partitions: Vec<Option<NodeSet>>,
     /// The engine and its options.
     pub engine: EngineConfig,
+    /// What survives of it when power is lost. Other than [`Durability::Memory`] only if the engine is
+    /// durable ([`quorate_engine::Capabilities::durable`]).
+    pub durability: Durability,
 }
 
 impl KeyspaceConfig {
@@ -175,7 +254,14 @@ impl KeyspaceConfig {
 
     /// A keyspace on every member, in one partition.
     pub fn new(id: KeyspaceId, name: impl Into<String>, engine: EngineConfig) -> Self {
-        Self { id, name: name.into(), replicas: None, partitions: vec![None], engine }
+        Self {
+            id,
+            name: name.into(),
+            replicas: None,
+            partitions: vec![None],
+            engine,
+            durability: Durability::Memory,
+        }
     }
 }
 

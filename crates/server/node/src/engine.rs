@@ -7,7 +7,8 @@ use std::sync::Arc;
 use quorate_commands::{Op, Reply};
 use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, Pins, Place};
 use quorate_machine::{
-    Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Request, Table,
+    Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Refusal, Request, SavePoint,
+    Table, Unreadable,
 };
 use quorate_rifl::{LeaseEnd, LeaseId, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
@@ -20,9 +21,10 @@ use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, PubSub
 use crate::engines::{EngineLane, EngineMail, each};
 use crate::forwarding::{Forwarding, Submission};
 use crate::lane::count;
+use crate::lane_log::LaneLog;
 use crate::listing::Source;
 use crate::pins::KnownPins;
-use crate::{Done, EngineFacts, KeyspaceConfig, Mail, Outbox, Shared};
+use crate::{Done, Durability, EngineFacts, KeyspaceConfig, Mail, Outbox, Shared};
 
 /// An engine's words in a record.
 pub(crate) type MetaOf<E> = <<E as Engine>::Table as Table>::Meta;
@@ -123,6 +125,8 @@ pub struct KeyspaceLane {
     is_replica: bool,
     /// Commands that other nodes run for this one.
     pub(crate) forwarding: Forwarding,
+    /// What survives of it when power is lost.
+    durability: Durability,
     /// Where units of its keys are pinned.
     pins: KnownPins,
     /// Where its records are.
@@ -153,6 +157,7 @@ impl KeyspaceLane {
             held: held_partitions(keyspace, node),
             is_replica,
             forwarding: Forwarding::new(&shared.config, incarnation),
+            durability: keyspace.durability,
             pins: KnownPins::new(shared, keyspace),
             sources: Source::all(keyspace, node),
             groups: Source::groups(keyspace),
@@ -163,6 +168,53 @@ impl KeyspaceLane {
     /// Whether answers of the engine rest on the node's lease.
     pub(crate) fn is_leased(&self) -> bool {
         self.leased
+    }
+
+    /// What survives of it when power is lost.
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The kind of its entries in the log: what numbers its engine.
+    pub(crate) fn kind(&self) -> u8 {
+        fn kind<E: Engine>(_: &E) -> u8 {
+            E::ID.0
+        }
+        each!(&self.engine, engine => kind(&**engine))
+    }
+
+    /// Takes in an entry that an earlier process has left.
+    pub(crate) fn restore(&mut self, kind: u8, entry: &[u8]) -> Result<(), String> {
+        if kind != self.kind() {
+            return Err(format!(
+                "keyspace {} had another engine, and its entries mean nothing to this one; choose the \
+                 engine again that it had, or another directory",
+                self.keyspace
+            ));
+        }
+        let restored = each!(&mut self.engine, engine => engine.restore(entry));
+        restored.map_err(|Unreadable(why)| {
+            format!(
+                "keyspace {}: {why}; start the program that wrote it, or a newer one",
+                self.keyspace
+            )
+        })
+    }
+
+    /// Every entry of every lane of this node is in.
+    pub(crate) fn restored(&mut self) {
+        each!(&mut self.engine, engine => engine.restored());
+    }
+
+    /// Hands out entries that bring back what has to survive; see [`Machine::save`].
+    pub(crate) fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut dyn FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        let mut write = write;
+        each!(&mut self.engine, engine => engine.save(from, bytes, &mut write))
     }
 
     /// Whether one command or block may change several keys.
@@ -268,6 +320,9 @@ impl KeyspaceLane {
         C: Command<Owned = Op, Reply = Reply<'static>>,
     {
         let Submission { tag, origin, op, permit } = submission;
+        if sink.disk_is_full && (permit.is_some() || op.updates()) {
+            return sink.refuse(tag, Refusal::DiskFull);
+        }
         match permit {
             None => each!(&mut self.engine, engine => {
                 Engine::submit(&mut **engine, now, tag, origin, op, sink);
@@ -445,9 +500,23 @@ pub(crate) struct Sink<'a> {
     pub(crate) lane: LaneId,
     pub(crate) epoch: Epoch,
     pub(crate) lease_bound: bool,
+    pub(crate) durability: Durability,
+    /// Whether no update may begin.
+    pub(crate) disk_is_full: bool,
+    pub(crate) log: Option<&'a mut LaneLog>,
 }
 
 impl<E: Listed> Effects<E> for Sink<'_> {
+    #[inline]
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+        match &mut self.log {
+            Some(log) if self.durability != Durability::Memory => {
+                log.append((self.keyspace, E::ID.0, self.durability), encode)
+            }
+            _ => Lsn::START,
+        }
+    }
+
     #[inline]
     fn send(&mut self, to: NodeId, message: &E::Message<'_>) {
         Effects::<E>::broadcast(self, NodeSet::only(to), message);

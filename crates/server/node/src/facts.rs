@@ -1,6 +1,6 @@
 //! What people and dashboards may know of a node. Snapshots: cheap to take, slightly old.
 
-use quorate_types::{Duration, Epoch, Incarnation, Instant, KeyspaceId, NodeId, Role};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, KeyspaceId, NodeId, Role, UnixMillis};
 
 /// The phase of a node that serves.
 pub const SERVING: &str = "serving";
@@ -67,10 +67,53 @@ pub struct LaneFacts {
     pub messages: u64,
     /// Peer messages dropped, with the reason.
     pub ignored: Vec<(&'static str, u64)>,
+    /// Its log, if it has one.
+    pub log: Option<LogFacts>,
     /// Its sessions.
     pub sessions: SessionFacts,
     /// Each engine on this lane.
     pub engines: Vec<EngineFacts>,
+}
+
+/// How many buckets the histogram of flushes has: bucket *i* counts those that took less than 2^*i*
+/// microseconds and not less than half of that, the last one all longer ones.
+pub const FLUSH_BUCKETS: usize = 24;
+
+/// What is known of the log of one lane.
+#[derive(Clone, Debug, Default)]
+pub struct LogFacts {
+    /// Entries that were appended since the start.
+    pub appended_entries: u64,
+    /// Their bytes, with what the log adds to each.
+    pub appended_bytes: u64,
+    /// Bytes that were appended and are not durable yet.
+    pub pending_bytes: u64,
+    /// Whether there is no room on the disk.
+    pub is_full: bool,
+    /// How many batches were written and flushed, by the time that it took.
+    pub flushes: [u64; FLUSH_BUCKETS],
+    /// How long all of them took, in microseconds.
+    pub flush_micros: u64,
+    /// Entries that were restored at the start.
+    pub restored_entries: u64,
+    /// Their bytes.
+    pub restored_bytes: u64,
+    /// Snapshots that were completed since the start.
+    pub snapshots: u64,
+    /// Whether one is being written.
+    pub snapshot_under_way: bool,
+    /// Whether one was asked for that has not begun.
+    pub snapshot_wanted: bool,
+    /// Whether the last one found no room.
+    pub snapshot_failed: bool,
+    /// Bytes of the last one.
+    pub snapshot_bytes: u64,
+    /// When the last one of this process was complete.
+    pub snapshot_at: Option<UnixMillis>,
+    /// How long it took, or how long the one under way takes already, in seconds.
+    pub snapshot_seconds: u64,
+    /// Bytes of the log since the last one began.
+    pub bytes_since_snapshot: u64,
 }
 
 /// What one lane did for sessions.

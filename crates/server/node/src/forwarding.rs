@@ -46,7 +46,7 @@ const UNKNOWN: u8 = 1;
 /// The number of the first of [`REFUSALS`].
 const REFUSED: u8 = 2;
 /// What a forwarded command may be refused for, by number.
-const REFUSALS: [Refusal; 12] = [
+const REFUSALS: [Refusal; 13] = [
     Refusal::NotServing,
     Refusal::Busy,
     Refusal::TimedOut,
@@ -59,6 +59,7 @@ const REFUSALS: [Refusal; 12] = [
     Refusal::CallError(CallError::Different),
     Refusal::CallError(CallError::Closed),
     Refusal::Conflict,
+    Refusal::DiskFull,
 ];
 
 /// A message between the lanes of one number on two nodes.
@@ -600,7 +601,7 @@ impl Lane {
 }
 
 impl Sink<'_> {
-    fn refuse(&mut self, tag: Tag, refusal: Refusal) {
+    pub(crate) fn refuse(&mut self, tag: Tag, refusal: Refusal) {
         self.done(Done::new(tag, Outcome::Refused(refusal)));
     }
 

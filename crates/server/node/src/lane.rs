@@ -17,12 +17,13 @@ use crate::engine::{KeyspaceLane, Sink};
 use crate::flush::Flushes;
 use crate::forwarding::Submission;
 use crate::guests::Guests;
+use crate::lane_log::LaneLog;
 use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::pubsub::PubSub;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
-use crate::{Done, EngineConfig, LaneFacts, Mail, Outbox, Shared};
+use crate::{Done, Durability, EngineConfig, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
 pub(crate) const INTERNAL: u64 = 1 << 63;
@@ -58,6 +59,10 @@ pub struct Lane {
     pub(crate) control: Option<Control>,
     internal: Slab<Internal>,
     internal_done: Vec<Done>,
+    /// What its engines append, if the driver has given it a log.
+    pub(crate) log: Option<Box<LaneLog>>,
+    /// Whether the disk is full on which an update would have to be kept.
+    pub(crate) disk_is_full: bool,
     pub(crate) flushes: Flushes,
     pub(crate) listings: Listings,
     pub(crate) pubsub: PubSub,
@@ -102,6 +107,8 @@ impl Lane {
             control,
             internal: Slab::default(),
             internal_done: Vec::new(),
+            log: None,
+            disk_is_full: false,
             flushes: Flushes::default(),
             listings: Listings::default(),
             pubsub: PubSub::default(),
@@ -475,6 +482,7 @@ impl Lane {
                 engine.deliver(now, from, mail, &mut sink);
                 self.answer_internal(out);
             }
+            Mail::Save => self.ask_snapshot(),
             Mail::Flush { from, keyspace, tag } => self.flushes.begin(from, keyspace, tag),
             Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
             Mail::Lease { from, tag, request } => {
@@ -506,6 +514,7 @@ impl Lane {
             .min(self.parking.next_deadline())
             .min(self.blocking.next_deadline())
             .min(self.tracking_deadline())
+            .min(self.log.as_ref().map_or(Instant::NEVER, |log| log.next_deadline()))
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -616,6 +625,7 @@ impl Lane {
     pub fn publish(&mut self, now: Now) {
         self.counts.engines = self.engines.iter().flatten().map(KeyspaceLane::facts).collect();
         self.counts.sessions.open = self.sessions.open();
+        self.counts.log = self.log_facts(now);
         self.shared.publish_lane(usize::from(self.id.0), self.counts.clone());
         if let Some(control) = &mut self.control {
             control.publish(now);
@@ -798,7 +808,8 @@ impl Lane {
             self.answer_at_last(done, out);
         }
         for number in 0..self.engines.len() {
-            if self.engines[number].is_some() {
+            let waits = |engine: &KeyspaceLane| engine.durability() == Durability::Sync;
+            if self.engines[number].as_ref().is_some_and(waits) {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
                 engine.durable(now, lsn, &mut sink);
             }
@@ -834,6 +845,9 @@ impl Lane {
             lane: self.id,
             epoch: self.view.epoch,
             lease_bound: engine.is_leased(),
+            durability: engine.durability(),
+            disk_is_full: self.disk_is_full && engine.durability() != Durability::Memory,
+            log: self.log.as_deref_mut(),
         };
         (engine, sink)
     }

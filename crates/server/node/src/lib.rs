@@ -26,6 +26,7 @@
 mod blocking;
 mod config;
 mod control;
+mod disk;
 mod engine;
 mod engines;
 mod facts;
@@ -35,6 +36,7 @@ mod forwarding;
 mod guests;
 mod interest;
 mod lane;
+mod lane_log;
 mod listeners;
 mod listing;
 mod memory_cluster;
@@ -42,28 +44,33 @@ mod outbox;
 mod parking;
 mod pins;
 mod pubsub;
+mod recovery;
 mod sessions;
 mod shared;
+mod snapshots;
 mod stores;
 mod tracking;
 mod voter;
 
 pub use blocking::BlockingCall;
-pub use config::{KeyspaceConfig, NodeAddress, NodeConfig};
+pub use config::{Durability, KeyspaceConfig, LogConfig, NodeAddress, NodeConfig};
 pub use control::{Change, Moves};
+pub use disk::{DiskDone, DiskOwner, DiskRequest};
 pub use engine::{KeyspaceLane, describe_message};
 pub use engines::{EngineConfig, EngineInfo, EngineMail, KeyspaceStore, PROBES};
 pub use facts::{
-    ControlFacts, EngineFacts, LaneFacts, MemberFacts, PlacementFacts, SERVING, SessionFacts,
-    StoreFacts,
+    ControlFacts, EngineFacts, FLUSH_BUCKETS, LaneFacts, LogFacts, MemberFacts, PlacementFacts,
+    SERVING, SessionFacts, StoreFacts,
 };
 pub use guests::GUESTS_MAX;
 pub use lane::Lane;
+pub use lane_log::identity;
 pub use listing::Listed;
 pub use memory_cluster::{Host, MemoryCluster};
 pub use outbox::{Done, Mail, Outbox};
 pub use pins::{PINS, with_pins};
 pub use quorate_membership::{MemberConfig, StateError, Store as RestoredStore};
+pub use recovery::LaneFound;
 pub use sessions::SessionCall;
 pub use shared::Shared;
 pub use stores::Visit;

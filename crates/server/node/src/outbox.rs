@@ -11,7 +11,7 @@ use quorate_types::{
 };
 
 use crate::engines::EngineMail;
-use crate::{Invalidation, Listed, SessionCall};
+use crate::{DiskRequest, Invalidation, Listed, SessionCall};
 
 /// The answer to a submitted op.
 #[derive(Debug)]
@@ -150,6 +150,8 @@ pub enum Mail {
         /// The request as the receiving lane knows it.
         tag: Tag,
     },
+    /// Write a snapshot of the receiving lane.
+    Save,
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.
@@ -194,6 +196,10 @@ pub struct Outbox {
     pub expired: Vec<(KeyspaceId, Box<[u8]>)>,
     /// Messages to other lanes of this node, in order for each lane.
     pub mail: Vec<(LaneId, Mail)>,
+    /// What is asked of the disk; see [`crate::Lane::write_log`].
+    pub disk: Vec<DiskRequest>,
+    /// Why the process must end at once: a sentence for people.
+    pub failed: Option<String>,
     /// Answers to membership changes that were asked for on this lane (lane 0).
     pub control: Vec<(Tag, Result<Epoch, String>)>,
     /// Rare branches that were reached, and how often; a simulator reads them.

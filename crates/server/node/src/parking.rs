@@ -31,6 +31,13 @@ pub(crate) enum Parked {
 }
 
 impl Parked {
+    fn updates(&self) -> bool {
+        match self {
+            Self::Op { op, .. } => op.updates(),
+            Self::Call { .. } => true,
+        }
+    }
+
     fn keyspace(&self) -> KeyspaceId {
         match self {
             Self::Op { keyspace, .. } => *keyspace,
@@ -109,15 +116,31 @@ impl Lane {
 
     /// Whether nothing is parked and ops may start: nobody overtakes what is parked.
     #[inline]
-    pub(crate) fn is_open(&mut self, now: Now, keyspace: KeyspaceId, out: &mut Outbox) -> bool {
+    pub(crate) fn is_open(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        updates: bool,
+        out: &mut Outbox,
+    ) -> bool {
         if !self.parking.ops.is_empty() {
             self.unpark(now, out);
         }
-        let open = self.parking.ops.is_empty() && self.takes(now, keyspace) && out.has_room();
-        if open {
+        let keeps_up = self.log_keeps_up();
+        let open = self.parking.ops.is_empty()
+            && self.takes(now, keyspace)
+            && out.has_room()
+            && (keeps_up || !updates);
+        if open && keeps_up {
             self.parking.since = None;
         }
         open
+    }
+
+    /// Whether the disk keeps up with what this lane's engines append, or does not have to.
+    #[inline]
+    fn log_keeps_up(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.keeps_up())
     }
 
     /// Whether reads of local records may be answered now.
@@ -157,7 +180,7 @@ impl Lane {
     ) where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        if self.is_open(now, keyspace, out) {
+        if self.is_open(now, keyspace, op.updates(), out) {
             return self.begin_op(now, keyspace, tag, origin, op, out);
         }
         self.park(now, Parked::Op { keyspace, tag, origin, op: op.into_owned() }, out);
@@ -197,7 +220,7 @@ impl Lane {
     pub(crate) fn park(&mut self, now: Now, parked: Parked, out: &mut Outbox) {
         let since = *self.parking.since.get_or_insert(now.monotonic);
         if now.monotonic.since(since) >= self.shared.config.op_timeout {
-            return self.turn_away(parked, Refusal::NotServing, out);
+            return self.turn_away(parked, self.refusal(), out);
         }
         if self.parking.ops.len() >= limits::OPS_PENDING_MAX {
             return self.turn_away(parked, Refusal::Busy, out);
@@ -205,6 +228,11 @@ impl Lane {
         self.counts.parked += 1;
         self.parking.ops.push_back(parked);
         self.parking.poll_at = Some(now.monotonic + POLL);
+    }
+
+    /// What is told to who has waited in vain.
+    fn refusal(&self) -> Refusal {
+        if self.log_keeps_up() { Refusal::NotServing } else { Refusal::Busy }
     }
 
     fn turn_away(&mut self, parked: Parked, refusal: Refusal, out: &mut Outbox) {
@@ -220,8 +248,11 @@ impl Lane {
     fn unpark(&mut self, now: Now, out: &mut Outbox) {
         let since = self.parking.since.unwrap_or(now.monotonic);
         let in_vain = now.monotonic.since(since) >= self.shared.config.op_timeout;
+        let mut is_held_up = false;
         for parked in std::mem::take(&mut self.parking.ops) {
-            if self.takes(now, parked.keyspace()) && out.has_room() {
+            // A read does not overtake an update of its client that waits for the disk.
+            is_held_up |= parked.updates() && !self.log_keeps_up();
+            if self.takes(now, parked.keyspace()) && out.has_room() && !is_held_up {
                 match parked {
                     Parked::Op { keyspace, tag, origin, op } => {
                         self.begin_op(now, keyspace, tag, origin, op, out);
@@ -229,7 +260,7 @@ impl Lane {
                     Parked::Call { from, tag, call } => self.begin_call(now, from, tag, call, out),
                 }
             } else if in_vain {
-                self.turn_away(parked, Refusal::NotServing, out);
+                self.turn_away(parked, self.refusal(), out);
             } else {
                 self.parking.ops.push_back(parked);
             }

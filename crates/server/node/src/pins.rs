@@ -19,7 +19,13 @@ pub fn with_pins(mut keyspaces: Vec<KeyspaceConfig>) -> Vec<KeyspaceConfig> {
     let moves = |keyspace: &KeyspaceConfig| keyspace.engine.capabilities().moves_keys();
     if keyspaces.iter().any(moves) {
         let engine = EngineConfig::first_with(|can| can.replicated && !can.transactions);
-        keyspaces.push(KeyspaceConfig::new(PINS, "pins", engine));
+        let mut pins = KeyspaceConfig::new(PINS, "pins", engine);
+        if pins.engine.capabilities().durable {
+            // Pins survive what any keyspace survives.
+            let durability = keyspaces.iter().map(|keyspace| keyspace.durability).max();
+            pins.durability = durability.unwrap_or_default();
+        }
+        keyspaces.push(pins);
     }
     keyspaces
 }

@@ -146,6 +146,7 @@ const fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::Busy => "busy",
         Refusal::TimedOut => "timed out",
         Refusal::OutOfMemory => "out of memory",
+        Refusal::DiskFull => "disk full",
         Refusal::Conflict => "conflict",
         Refusal::TooLarge => "too large",
         Refusal::LeaseNeeded => "lease needed",

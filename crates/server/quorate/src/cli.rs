@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use quorate_node::EngineConfig;
+use quorate_node::{Durability, EngineConfig};
 use quorate_types::limits;
 
 use crate::engine_arg;
@@ -14,6 +15,11 @@ use crate::engine_arg;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+fn durability_parser() -> impl TypedValueParser<Value = Durability> {
+    PossibleValuesParser::new(Durability::ALL.map(|(name, _)| name))
+        .map(|name| Durability::named(&name).expect("the name is one of those"))
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,6 +68,14 @@ pub(crate) struct Dev {
     /// fastest on single keys, and all others the first that runs every command over any keys
     #[arg(long, value_parser = engine_arg::parser())]
     pub(crate) engine: Option<EngineConfig>,
+    /// A directory in which the nodes keep their data, made if it isn't there; started again with it,
+    /// everything is back. Without it, data lives in memory
+    #[arg(long, value_name = "PATH")]
+    pub(crate) dir: Option<PathBuf>,
+    /// What survives in the directory when all processes end at once: `sync` whatever was acknowledged,
+    /// `async` all but the last moments, `memory` nothing
+    #[arg(long, requires = "dir", default_value = "sync", value_parser = durability_parser())]
+    pub(crate) durability: Durability,
     /// A password that clients must give
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, bail};
 use quorate_admin::Endpoint;
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, with_pins};
+use quorate_node::{
+    Durability, EngineConfig, KeyspaceConfig, LogConfig, NodeAddress, NodeConfig, with_pins,
+};
 use quorate_resp::{Settings, Share};
-use quorate_runtime::{HostedNode, ListenError, Options};
+use quorate_runtime::{HostedNode, ListenError, NodeDisk, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
 
 use crate::cli::Dev;
@@ -17,6 +19,8 @@ use crate::run;
 /// The database whose engine is the first of the list unless `--engine` says otherwise: the fastest on
 /// single keys. All others have the engine that refuses no command.
 const SINGLE_KEYS_DB: u8 = 1;
+/// Bytes of a segment of the log: several nodes share a disk, and each lane has two at least.
+const DEV_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 /// Nodes that can lose one.
 const SAFE_NODES: u16 = 3;
 
@@ -24,6 +28,7 @@ const SAFE_NODES: u16 = 3;
 pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let logs = log::start("warn")?;
     check_ports(options)?;
+    check_durability(options)?;
     if let Some(engine) = &options.engine
         && !engine.capabilities().replicated
         && options.nodes > 1
@@ -62,17 +67,23 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
         .map(|listener| Endpoint { listener, names: Vec::new(), token: token() })
         .collect();
     let seed = quorate_runtime::random_seed();
+    let mut disks = Vec::new();
+    for address in &addresses {
+        disks.push(open_disk(options, &config(options, address.node, addresses.clone(), seed))?);
+    }
     let nodes: Vec<HostedNode> = clients
         .into_iter()
         .zip(peers)
         .zip(&addresses)
-        .map(|((client, peer), address)| HostedNode {
+        .zip(disks)
+        .map(|(((client, peer), address), disk)| HostedNode {
             config: config(options, address.node, addresses.clone(), seed),
             client,
             guests: peer.is_some(),
             peer,
             settings: settings(usize::from(options.nodes)),
             password: options.requirepass.clone(),
+            disk,
         })
         .collect();
     if !options.quiet {
@@ -96,7 +107,8 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     }
     let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
-    run::run(nodes, admins, Options::default(), &logs, |_| {
+    let runtime = Options { fail: run::fail, ..Options::default() };
+    run::run(nodes, admins, runtime, &logs, |_| {
         let engines = match &options.engine {
             Some(engine) => format!("engine {}", engine.name()),
             None => {
@@ -137,14 +149,55 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
     let keyspaces = (0..limits::KEYSPACES_MAX as u8)
         .map(|number| {
             let name = if number == 0 { "default".to_owned() } else { format!("db{number}") };
-            KeyspaceConfig::new(KeyspaceId(number), name, engine(number))
+            let engine = engine(number);
+            let durability = durability(options, &engine);
+            KeyspaceConfig { durability, ..KeyspaceConfig::new(KeyspaceId(number), name, engine) }
         })
         .collect();
     NodeConfig {
         cluster: "dev".to_owned(),
+        log: LogConfig { segment_bytes: DEV_SEGMENT_BYTES, ..LogConfig::default() },
         seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         ..NodeConfig::new(node, options.lanes, nodes, with_pins(keyspaces))
     }
+}
+
+/// What survives of a database: what was asked for, if its engine can do that.
+fn durability(options: &Dev, engine: &EngineConfig) -> Durability {
+    let can = options.dir.is_some() && engine.capabilities().durable;
+    if can { options.durability } else { Durability::Memory }
+}
+
+/// Opens the directory of a node, if there is to be one.
+fn open_disk(options: &Dev, node: &NodeConfig) -> anyhow::Result<Option<NodeDisk>> {
+    let Some(dir) = options.dir.as_ref().filter(|_| node.is_durable()) else { return Ok(None) };
+    Ok(Some(NodeDisk::open(&dir.join(format!("node-{}", node.node)), node)?))
+}
+
+/// Finds databases for which a directory is no use.
+fn check_durability(options: &Dev) -> anyhow::Result<()> {
+    if options.dir.is_none() || options.durability == Durability::Memory {
+        return Ok(());
+    }
+    let able = || EngineConfig::names_with(|can| can.durable);
+    match &options.engine {
+        Some(engine) if !engine.capabilities().durable => {
+            bail!(
+                "engine {} keeps nothing on a disk; leave --dir out, or choose {}",
+                engine.name(),
+                able()
+            );
+        }
+        None if !transactions().capabilities().durable => {
+            tracing::warn!(
+                "only databases of engine {} are kept in --dir, and so database {SINGLE_KEYS_DB} alone; \
+                 the others live in memory, unless --engine chooses that engine for all",
+                able()
+            );
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 fn nodes_text(count: u16) -> String {

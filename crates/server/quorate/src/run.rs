@@ -10,12 +10,21 @@ use quorate_runtime::{Handle, HostedNode, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::log::Logs;
+use crate::log::{Logs, complain};
 
 /// How often the beginning of service is looked for.
 const READY_POLL: Duration = Duration::from_millis(5);
 /// The exit code after a signal that ends what is under way, as shells report an interrupt.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+
+/// The exit code if a disk has failed, or what it holds can't be restored (EX_IOERR).
+const EXIT_DISK: u8 = 74;
+
+/// Says why the process can't go on, and ends it.
+pub(crate) fn fail(why: &str) -> ! {
+    complain(&format!("error: {why}"));
+    std::process::exit(i32::from(EXIT_DISK))
+}
 
 /// Runs nodes until they stop: on SIGTERM or SIGINT, which drain, or on a client's `SHUTDOWN`. A
 /// second signal ends the process at once. `ready` is called once every node serves.

@@ -1,7 +1,7 @@
 //! `quorate serve`: one node of a cluster.
 
 use anyhow::Context;
-use quorate_runtime::{HostedNode, Options};
+use quorate_runtime::{HostedNode, NodeDisk, Options};
 
 use crate::cli::Serve;
 use crate::log::{self, say};
@@ -17,6 +17,8 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    let directory = config.directory(&node);
+    let disk = directory.map(|path| NodeDisk::open(&path, &node)).transpose()?;
     let address = config.address(&node);
     let listen = |what: &str, address: &str| {
         quorate_runtime::listen(address).with_context(|| {
@@ -42,8 +44,9 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
         guests: config.guests,
         settings: config.settings(),
         password: config.password.clone(),
+        disk,
     };
-    let runtime = Options { pin: config.pin, busy_poll: config.busy_poll };
+    let runtime = Options { pin: config.pin, busy_poll: config.busy_poll, fail: run::fail };
     run::run(vec![hosted], vec![admin], runtime, &logs, |handle| {
         let node = &handle.nodes()[0];
         say(&format!("ready: node {} serves on {}", options.node, node.client_address()));

@@ -28,6 +28,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Failure {
     OutOfMemory,
+    DiskFull,
     TooLarge,
     AnswerTooLong,
     CallError(CallError),
@@ -49,6 +50,10 @@ impl Failure {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::OutOfMemory => OOM,
+            Self::DiskFull => {
+                "MISCONF the disk of a node that would have to keep this is full, so it did not happen; \
+                 reads go on. Make room there, and writes are taken again within a second or two"
+            }
             Self::Busy => {
                 "TRYAGAIN too many operations are in flight; this one did not happen, try again"
             }
@@ -116,6 +121,10 @@ impl Failure {
                 "TRYAGAIN this try did nothing, an earlier one may have: too many operations are in \
                  flight, or others came first each time; make the same call again"
             }
+            Self::DiskFull => {
+                "MISCONF the disk of a node that would have to keep this is full; this try did nothing, an \
+                 earlier one may have: make room there, then make the same call again"
+            }
             Self::NotServing => {
                 "CLUSTERDOWN this node is not serving; this try did nothing, an earlier one may have: \
                  make the same call again at another node"
@@ -143,6 +152,7 @@ pub(crate) fn answer_or_failure<R>(outcome: Outcome<R>) -> Result<R, Failure> {
             Refusal::Busy => Failure::Busy,
             Refusal::TimedOut => Failure::TimedOut,
             Refusal::OutOfMemory => Failure::OutOfMemory,
+            Refusal::DiskFull => Failure::DiskFull,
             Refusal::Conflict => Failure::Conflict,
             Refusal::TooLarge => Failure::TooLarge,
             Refusal::LeaseNeeded => Failure::LeaseNeeded,

@@ -5,6 +5,7 @@ use quorate_types::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::acceptor::IN_TRANSIT_MAX;
+use crate::disk::FILES_OF_LANE;
 use crate::handshakes::STRANGERS_MAX;
 use crate::start::HostedNode;
 
@@ -44,7 +45,9 @@ pub fn files_needed(nodes: &[HostedNode]) -> u64 {
             Some(_) => lanes * (elsewhere * OF_LINK + guests) + STRANGERS_MAX as u64,
             None => 0,
         };
-        OF_NODE + IN_TRANSIT_MAX as u64 + peers
+        // Besides those of the lanes: the lock, and a file that is read at the start.
+        let disk = if node.disk.is_some() { lanes * FILES_OF_LANE + 2 } else { 0 };
+        OF_NODE + IN_TRANSIT_MAX as u64 + peers + disk
     };
     PROCESS + lanes * OF_THREAD + nodes.iter().map(of_node).sum::<u64>()
 }

@@ -17,6 +17,7 @@ use quorate_wire::{Hello, VERSION};
 
 use crate::backend::{LaneBackend, NodeFacts};
 use crate::clients::Clients;
+use crate::disk::LaneDisk;
 use crate::guests::Guests;
 use crate::handle::{ChangeReply, IoFacts, LinkFacts, ThreadTask, ThreadTasks, lock};
 use crate::handshakes::PendingHandshakes;
@@ -47,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) node: NodeId,
     pub(crate) lane: Lane,
     pub(crate) out: Outbox,
+    /// What writes the lane's log, if it has one.
+    pub(crate) disk: Option<LaneDisk>,
     pub(crate) frontend: Frontend,
     pub(crate) clients: Clients,
     pub(crate) handshakes: PendingHandshakes,
@@ -106,6 +109,7 @@ impl Host {
             node,
             lane: Lane::new(shared, lane, incarnation, now),
             out: Outbox::new(),
+            disk: None,
             frontend: Frontend::new(clients),
             clients: Clients::default(),
             handshakes: PendingHandshakes::default(),

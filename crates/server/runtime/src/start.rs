@@ -17,6 +17,7 @@ use crate::backend::NodeFacts;
 use crate::handle::{Handle, Inner, NodeHandle, Stop, ThreadTasks};
 use crate::host::Host;
 use crate::mesh::{self, Parker, Post};
+use crate::node_disk::NodeDisk;
 use crate::stopwatch::Stopwatch;
 use crate::thread::{LaneThread, Stage};
 use crate::token::Source;
@@ -41,16 +42,26 @@ pub struct HostedNode {
     pub settings: quorate_resp::Settings,
     /// The password that clients must give.
     pub password: Option<String>,
+    /// The directory for the log, if a keyspace is durable.
+    pub disk: Option<NodeDisk>,
 }
 
 /// How the threads run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bind thread *t* to processor *t*.
     pub pin: bool,
     /// How long a thread looks for work before it sleeps. Saves the wake-up, some 40 us on another
     /// core, at the price of a busy core; zero, the default, never spins.
     pub busy_poll: Duration,
+    /// Ends the process and says why: a disk has failed, or what it holds can't be restored.
+    pub fail: fn(&str) -> !,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { pin: false, busy_poll: Duration::ZERO, fail: |why| panic!("{why}") }
+    }
 }
 
 /// Running nodes.
@@ -172,6 +183,7 @@ struct Blueprint {
     clients: Arc<quorate_resp::Shared>,
     io: Arc<Vec<Mutex<crate::IoFacts>>>,
     incarnation: Incarnation,
+    disk: Option<Arc<NodeDisk>>,
     client_address: std::net::SocketAddr,
 }
 
@@ -201,6 +213,7 @@ fn blueprint(
         io: Arc::new((0..lanes).map(|_| Mutex::default()).collect()),
         // 0 stands for a process that never introduced itself.
         incarnation: Incarnation(process::random().max(1)),
+        disk: node.disk.map(Arc::new),
         client_address,
     };
     Ok((blueprint, (node.client, node.peer)))
@@ -240,7 +253,7 @@ struct Seat {
 impl Seat {
     fn furnish(self, blueprints: &[Blueprint], local: NodeSet, options: Options) -> LaneThread {
         let lane = LaneId(self.number as u16);
-        let hosts = blueprints
+        let mut hosts: Vec<Host> = blueprints
             .iter()
             .enumerate()
             .map(|(index, blueprint)| {
@@ -250,6 +263,14 @@ impl Seat {
                 Host::new(index, facts, lane, blueprint.incarnation, clients, io, local)
             })
             .collect();
+        let parker = &self.threads[self.number].parker;
+        for (host, blueprint) in hosts.iter_mut().zip(blueprints) {
+            if let Some(disk) = &blueprint.disk
+                && let Err(why) = host.open_log(disk, parker)
+            {
+                (options.fail)(&format!("{}: {why}", disk.path.display()));
+            }
+        }
         LaneThread {
             number: self.number,
             poll: self.poll,
@@ -263,6 +284,7 @@ impl Seat {
             acceptor: self.acceptor,
             stop: self.stop,
             busy_poll: options.busy_poll,
+            fail: options.fail,
             stage: Stage::Running,
             stopwatch: Stopwatch::default(),
         }

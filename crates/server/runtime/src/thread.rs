@@ -60,6 +60,7 @@ pub(crate) struct LaneThread {
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) stop: Arc<Stop>,
     pub(crate) busy_poll: Duration,
+    pub(crate) fail: fn(&str) -> !,
     pub(crate) stage: Stage,
     pub(crate) stopwatch: Stopwatch,
 }
@@ -89,6 +90,7 @@ impl LaneThread {
             busy = self.turn(&events);
         }
         for host in &mut self.hosts {
+            host.close_log();
             host.clients.close_all(&mut host.frontend);
         }
     }
@@ -135,7 +137,7 @@ impl LaneThread {
     fn has_arrivals(&self) -> bool {
         self.post.has_mail()
             || !self.tasks.is_empty()
-            || self.hosts.iter().any(|host| host.frontend.has_arrivals())
+            || self.hosts.iter().any(|host| host.frontend.has_arrivals() || host.has_disk_done())
             || (self.stop.is_asked() && self.stage == Stage::Running)
     }
 
@@ -150,6 +152,7 @@ impl LaneThread {
         let mut active = !events.is_empty();
         active |= self.run_errands(now);
         active |= self.take_mail(now);
+        active |= self.hosts.iter_mut().fold(false, |any, host| any | host.take_disk_done());
         self.read(now);
         // Peers' messages were handled by a later reading, and time must not run backwards.
         let now = clock::now();
@@ -159,6 +162,7 @@ impl LaneThread {
         }
         let mut quiet = self.run_until_quiet(now);
         self.post.unpark();
+        self.write_logs(now);
         quiet &= self.flush(now);
         self.progress_stop(now);
         let stuck = self.post.is_stuck();
@@ -313,6 +317,15 @@ impl LaneThread {
                 host.read_clients();
             }
             host.tend_links(now, &self.registry, tasks);
+        }
+    }
+
+    /// Has the disks write what the turn has appended.
+    fn write_logs(&mut self, now: Now) {
+        for host in &mut self.hosts {
+            if let Some(why) = host.write_log(now) {
+                (self.fail)(&format!("node {}: {why}", host.node));
+            }
         }
     }
 

@@ -48,6 +48,7 @@ impl Cluster {
             guests: false,
             settings: quorate_resp::Settings::default(),
             password: None,
+            disk: None,
         });
         let start = |nodes| quorate_runtime::start(nodes, Options::default()).expect("threads");
         let processes: Vec<Runtime> = if together {

@@ -13,7 +13,7 @@ use quorate_commands::{Op, OwnedCall};
 use quorate_hermes::{Options as HermesOptions, Reads};
 use quorate_machine::Rng;
 use quorate_meerkat::{Isolation, Options as MeerkatOptions};
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeConfig};
+use quorate_node::{Durability, EngineConfig, KeyspaceConfig, NodeConfig};
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
 
 use crate::command::Command;
@@ -149,6 +149,7 @@ impl Neighbour {
             let (replicas, partitions) = (self.replicas, self.partitions.clone());
             let engine = self.engine.clone();
             config.keyspaces.push(KeyspaceConfig {
+                durability: Durability::Memory,
                 id,
                 name: format!("db{}", id.0),
                 replicas,

@@ -449,6 +449,7 @@ pub(super) fn refusal(refusal: Refusal) -> &'static str {
         Refusal::Busy => "too many transactions wait",
         Refusal::TimedOut => "the time was over before it could be decided",
         Refusal::OutOfMemory => "the nodes have no memory left",
+        Refusal::DiskFull => "the disk of a node is full",
         Refusal::Conflict => "other transactions on the same keys were faster each time",
         Refusal::TooLarge => "it is larger than a message may be",
         Refusal::LeaseNeeded | Refusal::SessionFull | Refusal::CallError(_) => {

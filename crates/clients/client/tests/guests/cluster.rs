@@ -81,6 +81,7 @@ impl Cluster {
             guests: self.guests,
             settings: quorate_resp::Settings::default(),
             password: None,
+            disk: None,
         }
     }
 

@@ -1,0 +1,342 @@
+//! The log of a lane: what its engines append, when that is flushed, and what follows from it.
+//!
+//! One log serves the engines of all keyspaces of the lane. Where promises wait for it (`sync`), a batch
+//! is begun at the end of the turn; where they do not (`async`), within an interval. What was durable
+//! opens gates and is told to the engines. Requests to the disk go out through
+//! [`Outbox::disk`], and their ends come back through [`Lane::disk_done`].
+
+use quorate_durability::{Directory, Identity, Log, Options, Room};
+use quorate_machine::{Rng, mutant};
+use quorate_types::{Instant, KeyspaceId, Lsn, Now};
+
+use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
+use crate::engine::KeyspaceLane;
+use crate::facts::{FLUSH_BUCKETS, LogFacts};
+use crate::recovery::LaneFound;
+use crate::snapshots::{Ended, Snapshots};
+use crate::{Durability, Lane, LogConfig, Outbox};
+
+/// Bytes that the log adds to each entry.
+const ENTRY_OVERHEAD: u64 = 7;
+
+/// The log of one lane. See the module's documentation.
+pub(crate) struct LaneLog {
+    log: Log,
+    config: LogConfig,
+    requests: Vec<DiskRequest>,
+    /// When what nobody waits for is flushed.
+    flush_at: Instant,
+    /// When a full disk is tried again.
+    retry_at: Instant,
+    /// The end of what recovery has found. Nothing may rest on it before it is durable for certain.
+    found_end: Lsn,
+    pub(crate) snapshots: Snapshots,
+    /// Why the process must end.
+    failed: Option<String>,
+    pub(crate) facts: LogFacts,
+}
+
+impl LaneLog {
+    /// Goes on behind what recovery has found.
+    fn resume(found: LaneFound, config: LogConfig, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let found_end = found.found.end();
+        let facts = LogFacts {
+            restored_entries: found.entries,
+            restored_bytes: found.bytes,
+            ..LogFacts::default()
+        };
+        let options = Options {
+            segment_bytes: config.segment_bytes,
+            batch_bytes_max: config.batch_bytes_max(),
+            ..Options::default()
+        };
+        let mut log = Log::resume(found.found, options, rng.next_u64());
+        log.hold_back();
+        let snapshots =
+            Snapshots::new(found.identity, found.snapshots, found.log_bytes, config, rng);
+        let mut opened = Self {
+            log,
+            config,
+            requests: Vec::new(),
+            flush_at: Instant::NEVER,
+            retry_at: Instant::NEVER,
+            found_end,
+            snapshots,
+            failed: None,
+            facts,
+        };
+        // The last batch that was found may lie in a cache only; it is written again.
+        opened.write();
+        opened
+    }
+
+    /// Appends an entry of an engine. Gives the place on which promises rest: with `async` on none.
+    pub(crate) fn append(
+        &mut self,
+        (keyspace, kind, durability): (KeyspaceId, u8, Durability),
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Lsn {
+        let mut bytes = ENTRY_OVERHEAD;
+        let place = self.log.append(kind, keyspace, |out| {
+            let start = out.len();
+            encode(out);
+            bytes += (out.len() - start) as u64;
+        });
+        self.facts.appended_entries += 1;
+        self.facts.appended_bytes += bytes;
+        self.snapshots.log_has_grown(bytes);
+        if durability != Durability::Sync {
+            return Lsn::START;
+        }
+        self.log.want(place);
+        place
+    }
+
+    /// Whether the disk keeps up, so that updates may begin.
+    pub(crate) fn keeps_up(&self) -> bool {
+        !matches!(self.log.room(), Room::Congested) || mutant!("node_log_without_bound")
+    }
+
+    /// Whether there is no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.log.room(), Room::Full) && !mutant!("node_full_disk_takes_updates")
+    }
+
+    /// Whether everything that recovery has found is durable for certain.
+    fn is_ready(&self) -> bool {
+        self.log.durable() >= self.found_end || mutant!("node_found_is_durable")
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.flush_at.min(self.retry_at).min(self.snapshots.next_deadline())
+    }
+
+    /// Begins what is due, at the end of a turn.
+    fn tend(&mut self, now: Now) {
+        if self.log.appended() > self.log.durable() && self.flush_at == Instant::NEVER {
+            self.flush_at = now.monotonic + self.config.fsync_interval;
+        }
+        if self.flush_at <= now.monotonic {
+            self.flush_at = Instant::NEVER;
+            self.log.want(self.log.appended());
+        }
+        if self.retry_at <= now.monotonic {
+            self.retry_at = Instant::NEVER;
+            self.log.retry(&mut requests(&mut self.requests, DiskOwner::Log));
+        }
+        self.write();
+        if self.is_full() && self.retry_at == Instant::NEVER {
+            self.retry_at = now.monotonic + LogConfig::RETRY;
+        }
+    }
+
+    fn write(&mut self) {
+        self.log.write(&mut requests(&mut self.requests, DiskOwner::Log));
+    }
+
+    /// Takes the end of a request. Gives how far the log is durable, if that has changed.
+    fn done(&mut self, now: Now, done: DiskDone) -> Option<Lsn> {
+        let DiskDone { owner, completion, took, error } = done;
+        let mut durable = None;
+        match owner {
+            DiskOwner::Log => {
+                let disk = &mut requests(&mut self.requests, DiskOwner::Log);
+                durable = self.log.complete(completion, disk);
+                if let Some(until) = durable {
+                    self.facts.flushed(took);
+                    self.snapshots.log_is_durable(until, &mut self.requests);
+                }
+            }
+            DiskOwner::Snapshot(number) => {
+                let ended = self.snapshots.done(now, number, completion, &mut self.requests);
+                match ended {
+                    Some(Ended::Durable { recyclable }) => {
+                        let disk = &mut requests(&mut self.requests, DiskOwner::Log);
+                        self.log.recycle(recyclable, disk);
+                    }
+                    Some(Ended::Dead) => self.fail(&error),
+                    None => {}
+                }
+            }
+        }
+        if self.log.room() == Room::Dead {
+            self.fail(&error);
+        }
+        durable
+    }
+
+    fn fail(&mut self, error: &str) {
+        self.failed.get_or_insert_with(|| {
+            format!(
+                "the disk has failed: {error}. What it should have kept may be lost, and no later try \
+                 could tell, so this process ends. Check the disk, then start the node again: it reads \
+                 what is sound and copies the rest from the others"
+            )
+        });
+    }
+}
+
+fn requests(list: &mut Vec<DiskRequest>, owner: DiskOwner) -> Requests<'_> {
+    Requests { owner, list }
+}
+
+impl Lane {
+    /// Gives this lane its log and hands what earlier processes have left to the engines, before the
+    /// first event. `seed` must be drawn from the system: nobody who appends may know it. `progress`
+    /// hears now and then how many entries and bytes are in.
+    ///
+    /// # Errors
+    /// If the log has entries for which there is no engine, or which it can't read, or if the files
+    /// have changed since they were looked through. The lane can't be used then.
+    pub fn open_log(
+        &mut self,
+        found: LaneFound,
+        directory: &mut impl Directory,
+        seed: u64,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), String> {
+        const PROGRESS_EVERY: u64 = 16 * 1024;
+        let (mut entries, mut bytes) = (0, 0);
+        let engines = &mut self.engines;
+        found.replay(directory, |keyspace, kind, entry| {
+            entries += 1;
+            bytes += entry.len() as u64;
+            if entries % PROGRESS_EVERY == 0 {
+                progress(entries, bytes);
+            }
+            let engine = engines.get_mut(usize::from(keyspace.0)).and_then(Option::as_mut);
+            let engine = engine.filter(|engine| engine.durability() != Durability::Memory);
+            let engine = engine.ok_or_else(|| {
+                format!(
+                    "it is of keyspace {keyspace}, which the configuration doesn't have or keeps in \
+                     memory; give it durability again, or choose another directory"
+                )
+            })?;
+            engine.restore(kind, entry)
+        })?;
+        progress(entries, bytes);
+        let config = self.shared.config.log;
+        self.log = Some(Box::new(LaneLog::resume(found, config, seed)));
+        Ok(())
+    }
+
+    /// Every lane of this node has opened its log, and one of them held something.
+    pub fn restored(&mut self) {
+        let durable = |engine: &&mut KeyspaceLane| engine.durability() != Durability::Memory;
+        self.engines.iter_mut().flatten().filter(durable).for_each(KeyspaceLane::restored);
+    }
+
+    /// Whether what was restored is durable for certain. Until then a driver hands in nothing but the
+    /// ends of requests.
+    pub fn is_ready(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.is_ready())
+    }
+
+    /// Begins what is due on the disk. Call it once in each turn, after the last [`Lane::end_turn`], and
+    /// carry out what [`Outbox::disk`] holds then.
+    pub fn write_log(&mut self, now: Now, out: &mut Outbox) {
+        if self.log.is_none() {
+            return;
+        }
+        self.save_some(now);
+        let Some(log) = &mut self.log else { return };
+        log.tend(now);
+        self.disk_is_full = log.is_full();
+        out.disk.append(&mut log.requests);
+    }
+
+    /// Takes the end of a request to the disk. What waited for it leaves.
+    pub fn disk_done(&mut self, now: Now, done: DiskDone, out: &mut Outbox) {
+        let Some(log) = &mut self.log else { return };
+        let durable = log.done(now, done);
+        self.disk_is_full = log.is_full();
+        out.disk.append(&mut log.requests);
+        if out.failed.is_none() {
+            out.failed = log.failed.take();
+        }
+        if let Some(durable) = durable {
+            self.durable(now, durable, out);
+        }
+    }
+
+    /// The process ends: asks for what is not durable yet. Returns whether everything is.
+    pub fn close_log(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let Some(log) = &mut self.log else { return true };
+        log.log.want(log.log.appended());
+        log.tend(now);
+        out.disk.append(&mut log.requests);
+        log.log.durable() == log.log.appended() || log.log.room() == Room::Dead
+    }
+
+    /// Asks for a snapshot of this lane.
+    pub(crate) fn ask_snapshot(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.snapshots.ask();
+        }
+    }
+
+    /// Takes a bounded part of a snapshot, if one is due or under way.
+    fn save_some(&mut self, now: Now) {
+        let Some(log) = &mut self.log else { return };
+        if log.snapshots.is_due(now.monotonic) {
+            // The beginning of replay: whatever is appended from here on is read again.
+            let start = log.log.appended();
+            log.snapshots.begin(now, start, &mut log.requests);
+        }
+        let Some(mut at) = log.snapshots.takes_more() else { return };
+        let mut left = Snapshots::BYTES_PER_TURN;
+        while left > 0 {
+            let number = usize::from(at.keyspace.0);
+            let Some(engine) = self.engines.get_mut(number) else {
+                let end = log.log.appended();
+                log.log.want(end);
+                log.snapshots.finish(end, log.log.durable(), &mut log.requests);
+                return;
+            };
+            let next = match engine.as_mut().filter(|it| it.durability() != Durability::Memory) {
+                Some(engine) => {
+                    let (kind, keyspace) = (engine.kind(), at.keyspace);
+                    let (snapshots, disk) = (&mut log.snapshots, &mut log.requests);
+                    let mut taken = 0;
+                    let next = engine.save(at.point, left, &mut |entry| {
+                        taken += entry.len();
+                        snapshots.add(keyspace, kind, entry, disk);
+                    });
+                    left = left.saturating_sub(taken.max(1));
+                    next
+                }
+                None => None,
+            };
+            at = at.followed_by(next);
+        }
+        log.snapshots.go_on_at(at);
+    }
+
+    /// What an administrator may know of the log.
+    pub(crate) fn log_facts(&self, now: Now) -> Option<LogFacts> {
+        let log = self.log.as_ref()?;
+        let mut facts = log.facts.clone();
+        facts.pending_bytes = log.log.pending_bytes() as u64;
+        facts.is_full = log.is_full();
+        log.snapshots.tell(now, &mut facts);
+        Some(facts)
+    }
+}
+
+impl LogFacts {
+    fn flushed(&mut self, took: quorate_types::Duration) {
+        let micros = took.as_micros() as u64;
+        let bucket = (u64::BITS - micros.leading_zeros()) as usize;
+        self.flushes[bucket.min(FLUSH_BUCKETS - 1)] += 1;
+        self.flush_micros += micros;
+    }
+}
+
+/// Who a lane's files belong to.
+pub fn identity(config: &crate::NodeConfig, lane: quorate_types::LaneId) -> Identity {
+    Identity { cluster: config.log_cluster(), node: config.node, lane }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! A lane's log on a simulated disk, without a lane.
+
+use quorate_disk::{Device, DeviceFaults, Files};
+use quorate_durability::{Disk, DiskError};
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, UnixNanos};
+
+use super::*;
+use crate::snapshots::At;
+use quorate_machine::SavePoint;
+
+const ME: Identity = Identity { cluster: Incarnation(7), node: NodeId(1), lane: LaneId(0) };
+const SMALL: LogConfig = LogConfig {
+    fsync_interval: Duration::from_millis(10),
+    snapshot_after: 64 * 1024,
+    segment_bytes: 1024 * 1024,
+};
+const KEYSPACE: KeyspaceId = KeyspaceId(3);
+const KIND: u8 = 2;
+
+/// A log, the disk under it, and what it has asked for.
+struct Host {
+    files: Files,
+    log: LaneLog,
+    now: Now,
+    /// Whose each request under way is, by the number under which the disk knows it.
+    under_way: Vec<(u64, DiskOwner, quorate_durability::Ticket)>,
+    counted: u64,
+    durable: Lsn,
+}
+
+impl Host {
+    fn new() -> Self {
+        Self::on(Files::new(Device::new(16 << 20, 512, DeviceFaults::default(), 1), 1))
+    }
+
+    fn on(mut files: Files) -> Self {
+        let found = LaneFound::look(&mut files, ME).expect("sound files");
+        let now = Now { monotonic: Instant(1), unix: UnixNanos(1) };
+        let log = LaneLog::resume(found, SMALL, 9);
+        Self { files, log, now, under_way: Vec::new(), counted: 0, durable: Lsn::START }
+    }
+
+    fn append(&mut self, durability: Durability, bytes: &[u8]) -> Lsn {
+        self.log.append((KEYSPACE, KIND, durability), |out| out.extend_from_slice(bytes))
+    }
+
+    /// Ends a turn, and hands out what was asked for.
+    fn turn(&mut self) -> usize {
+        self.log.tend(self.now);
+        self.submit()
+    }
+
+    fn submit(&mut self) -> usize {
+        let requests = std::mem::take(&mut self.log.requests);
+        let count = requests.len();
+        for DiskRequest { owner, ticket, request } in requests {
+            self.counted += 1;
+            self.under_way.push((self.counted, owner, ticket));
+            self.files.submit(quorate_durability::Ticket(self.counted), request);
+        }
+        count
+    }
+
+    /// Does everything that was asked for, and what follows from it.
+    fn settle(&mut self) {
+        self.turn();
+        while !self.files.is_idle() {
+            let Some(mut completion) = self.files.step() else { continue };
+            let at = self.under_way.iter().position(|(number, ..)| *number == completion.ticket.0);
+            let (_, owner, ticket) = self.under_way.swap_remove(at.expect("it was asked for"));
+            completion.ticket = ticket;
+            self.end(owner, completion);
+        }
+    }
+
+    fn end(&mut self, owner: DiskOwner, completion: quorate_durability::Completion) {
+        let took = Duration::from_micros(100);
+        let error = "lane-0000-00000000.segment: it broke".to_owned();
+        let done = DiskDone { owner, completion, took, error };
+        if let Some(durable) = self.log.done(self.now, done) {
+            self.durable = durable;
+        }
+        self.submit();
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.now.monotonic += span;
+    }
+
+    /// The process ends, and another one begins. Gives what it restores.
+    fn restart(self) -> (Self, Vec<Vec<u8>>) {
+        let mut host = Self::on(self.files);
+        let found = LaneFound::look(&mut host.files, ME).expect("sound files");
+        let mut entries = Vec::new();
+        found
+            .replay(&mut host.files, |keyspace, kind, entry| {
+                assert_eq!((keyspace, kind), (KEYSPACE, KIND));
+                entries.push(entry.to_vec());
+                Ok(())
+            })
+            .expect("sound files");
+        (host, entries)
+    }
+
+    fn snapshot(&mut self, entries: &[&[u8]]) {
+        let (start, now) = (self.log.log.appended(), self.now);
+        self.log.snapshots.begin(now, start, &mut self.log.requests);
+        for entry in entries {
+            self.log.snapshots.add(KEYSPACE, KIND, entry, &mut self.log.requests);
+        }
+        self.log.log.want(start);
+        let durable = self.log.log.durable();
+        self.log.snapshots.finish(start, durable, &mut self.log.requests);
+        self.settle();
+    }
+}
+
+#[test]
+fn a_promise_waits_for_its_flush_and_another_does_not() {
+    let mut host = Host::new();
+    host.settle();
+    let promised = host.append(Durability::Sync, b"one");
+    assert_ne!(promised, Lsn::START);
+    assert!(host.turn() > 0, "it is begun at the end of the turn");
+    host.settle();
+    assert_eq!(host.durable, promised);
+    assert_eq!(host.append(Durability::Async, b"two"), Lsn::START);
+    assert_eq!(host.turn(), 0, "nobody waits for it");
+    assert_eq!(host.log.next_deadline(), host.now.monotonic + SMALL.fsync_interval);
+    host.wait(SMALL.fsync_interval);
+    host.settle();
+    assert_eq!(host.durable, Lsn(promised.0 + 1));
+    assert_eq!(host.log.facts.flushes.iter().sum::<u64>(), 2);
+}
+
+#[test]
+fn what_was_found_is_written_again_before_anything_rests_on_it() {
+    let mut host = Host::new();
+    host.append(Durability::Sync, b"one");
+    host.settle();
+    let (mut host, entries) = host.restart();
+    assert_eq!(entries, [b"one"]);
+    assert!(!host.log.is_ready());
+    host.settle();
+    assert!(host.log.is_ready());
+}
+
+#[test]
+fn a_snapshot_replaces_what_came_before_it() {
+    let mut host = Host::new();
+    host.append(Durability::Sync, b"old");
+    host.settle();
+    host.snapshot(&[b"state"]);
+    host.append(Durability::Sync, b"new");
+    host.settle();
+    let (host, entries) = host.restart();
+    assert_eq!(entries, [&b"state"[..], b"new"]);
+    assert_eq!(host.log.facts.restored_entries, 2);
+}
+
+#[test]
+fn a_snapshot_is_due_once_the_log_has_grown_and_not_sooner_than_the_last_one_was_large() {
+    let mut host = Host::new();
+    host.settle();
+    let now = host.now.monotonic;
+    assert!(!host.log.snapshots.is_due(now));
+    host.append(Durability::Async, &vec![1; 64 * 1024]);
+    assert!(host.log.snapshots.is_due(now));
+    host.snapshot(&[&vec![2; 200 * 1024]]);
+    host.append(Durability::Async, &vec![1; 64 * 1024]);
+    assert!(!host.log.snapshots.is_due(now), "the state is larger than that");
+    host.log.snapshots.ask();
+    assert!(host.log.snapshots.is_due(now));
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers_by_itself() {
+    let mut host = Host::new();
+    let room = host.files.room();
+    host.files.set_reserved(room);
+    host.append(Durability::Sync, b"one");
+    host.settle();
+    assert!(host.log.is_full() && host.log.keeps_up());
+    let retry_at = host.now.monotonic + LogConfig::RETRY;
+    host.turn();
+    assert_eq!(host.log.retry_at, retry_at);
+    host.files.set_reserved(0);
+    host.wait(LogConfig::RETRY);
+    host.settle();
+    assert!(!host.log.is_full());
+    assert_eq!(host.durable, Lsn(1), "what was appended is kept");
+}
+
+#[test]
+fn what_waits_for_a_slow_disk_is_bounded() {
+    let mut host = Host::new();
+    let entry = vec![1; 1024 * 1024];
+    let bound = Options::default().pending_bytes_max / entry.len();
+    for _ in 0..bound {
+        assert!(host.log.keeps_up());
+        host.append(Durability::Async, &entry);
+    }
+    assert!(!host.log.keeps_up());
+}
+
+#[test]
+fn a_snapshot_without_room_is_tried_again_later() {
+    let mut host = Host::new();
+    host.append(Durability::Sync, b"one");
+    host.settle();
+    let room = host.files.room();
+    host.files.set_reserved(room);
+    host.snapshot(&[&vec![2; 200 * 1024]]);
+    let mut facts = LogFacts::default();
+    host.log.snapshots.tell(host.now, &mut facts);
+    assert!(facts.snapshot_failed && facts.snapshot_wanted && !facts.snapshot_under_way);
+    assert_eq!(host.log.snapshots.next_deadline(), host.now.monotonic + LogConfig::SNAPSHOT_RETRY);
+    let (_, entries) = host.restart();
+    assert_eq!(entries, [b"one"]);
+}
+
+#[test]
+fn a_failed_flush_ends_the_process() {
+    let mut host = Host::new();
+    host.append(Durability::Sync, b"one");
+    host.log.tend(host.now);
+    let DiskRequest { owner, ticket, .. } = host.log.requests.remove(0);
+    let result = Err(DiskError::Flush);
+    host.end(owner, quorate_durability::Completion { ticket, result, bytes: Vec::new() });
+    let why = host.log.failed.expect("it has failed");
+    assert!(why.contains("segment: it broke") && why.contains("start the node again"), "{why}");
+}
+
+#[test]
+fn a_snapshot_goes_through_the_keyspaces() {
+    let at = At { keyspace: KEYSPACE, point: SavePoint::START };
+    let point = SavePoint { part: 1, at: [2, 3] };
+    let on = at.followed_by(Some(point));
+    assert_eq!((on.keyspace, on.point), (KEYSPACE, point));
+    let next = on.followed_by(None);
+    assert_eq!((next.keyspace, next.point), (KeyspaceId(4), SavePoint::START));
+}

@@ -1,0 +1,117 @@
+//! What a lane's files hold, found out before the lane begins: which snapshot counts, from where the log
+//! is read, and whether all of it is sound.
+//!
+//! The files are read twice. The first reading ([`LaneFound::look`]) hands nothing out, so that a node
+//! whose files are damaged has restored nothing yet when it hears of it; the second one gives each entry
+//! to its engine. What was read once is in the system's cache.
+
+use quorate_durability::{
+    Directory, Found, Identity, LogError, Name, Reader, SnapshotFound, SnapshotReader, Start,
+    snapshots,
+};
+use quorate_types::{KeyspaceId, Lsn};
+
+/// The sound files of a lane.
+#[derive(Debug)]
+pub struct LaneFound {
+    pub(crate) identity: Identity,
+    /// The complete snapshots, the newest first, and the files of others.
+    pub(crate) snapshots: (Vec<SnapshotFound>, Vec<Name>),
+    pub(crate) found: Found,
+    /// Behind which place the log is read.
+    start: Lsn,
+    /// Snapshots that are damaged, so that an older one counts: their files, and what is wrong.
+    pub damaged: Vec<(Name, LogError)>,
+    /// Entries of snapshot and log.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of these, what the log holds behind the beginning of the snapshot.
+    pub(crate) log_bytes: u64,
+}
+
+impl LaneFound {
+    /// Looks through the files of a lane.
+    ///
+    /// # Errors
+    /// If they belong to another node or cluster or to a newer program, or if something that was durable
+    /// is lost.
+    pub fn look(directory: &mut impl Directory, identity: Identity) -> Result<Self, LogError> {
+        let (mut complete, other) = snapshots(directory, identity)?;
+        let mut damaged = Vec::new();
+        let (mut entries, mut bytes) = (0, 0);
+        while let Some(newest) = complete.first() {
+            match count_snapshot(directory, newest.clone()) {
+                Ok(counted) => {
+                    (entries, bytes) = counted;
+                    break;
+                }
+                Err(error) => damaged.push((complete.remove(0).file, error)),
+            }
+        }
+        let (start, end) =
+            complete.first().map_or((Lsn::START, Lsn::START), |newest| (newest.start, newest.end));
+        let mut reader = Reader::open(directory, identity, Start::After(start))?;
+        let mut log_bytes = 0;
+        while let Some((_, entry)) = reader.next(directory)? {
+            entries += 1;
+            log_bytes += entry.bytes.len() as u64;
+        }
+        let found = reader.finish(directory, end)?;
+        bytes += log_bytes;
+        let snapshots = (complete, other);
+        Ok(Self { identity, snapshots, found, start, damaged, entries, bytes, log_bytes })
+    }
+
+    /// Whether no process of this node has ever appended anything on this lane.
+    pub fn is_empty(&self) -> bool {
+        self.snapshots.0.is_empty() && self.found.end() == Lsn::START
+    }
+
+    /// Gives each entry out, those of the snapshot first: its keyspace, its kind, its bytes.
+    ///
+    /// # Errors
+    /// What `each` says, or that the files have changed since they were looked through.
+    pub(crate) fn replay(
+        &self,
+        directory: &mut impl Directory,
+        mut each: impl FnMut(KeyspaceId, u8, &[u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let changed = |error: LogError| format!("the files have changed: {error}");
+        if let Some(newest) = self.snapshots.0.first() {
+            let mut reader = SnapshotReader::new(newest.clone());
+            while let Some(entry) = reader.next(directory).map_err(changed)? {
+                each(entry.keyspace, entry.kind, entry.bytes)
+                    .map_err(|why| format!("{}: {why}", newest.file))?;
+            }
+        }
+        let end = self.found.end();
+        let mut place = self.start;
+        let start = Start::After(self.start);
+        let mut reader = Reader::open(directory, self.identity, start).map_err(changed)?;
+        // What lies behind the end was looked through once.
+        while place < end {
+            let Some((at, entry)) = reader.next(directory).map_err(changed)? else {
+                return Err(format!("the log ended at entry {end} and ends at {place} now"));
+            };
+            place = at;
+            each(entry.keyspace, entry.kind, entry.bytes)
+                .map_err(|why| format!("entry {at} of the log: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a snapshot to its end: how many entries it has, and their bytes.
+fn count_snapshot(
+    directory: &mut impl Directory,
+    found: SnapshotFound,
+) -> Result<(u64, u64), LogError> {
+    let mut reader = SnapshotReader::new(found);
+    let (mut entries, mut bytes) = (0, 0);
+    while let Some(entry) = reader.next(directory)? {
+        entries += 1;
+        bytes += entry.bytes.len() as u64;
+    }
+    Ok((entries, bytes))
+}

@@ -1,0 +1,222 @@
+//! Snapshots of a lane, written while it serves: a bounded part in each turn, so that no client waits for
+//! one, and without a copy of the memory.
+
+use quorate_durability::{
+    Completion, Identity, Name, SnapshotEvent, SnapshotFound, SnapshotWriter,
+};
+use quorate_machine::{Rng, SavePoint};
+use quorate_types::{Instant, KeyspaceId, Lsn, Now, UnixMillis};
+
+use crate::LogConfig;
+use crate::disk::{DiskOwner, DiskRequest, Requests};
+use crate::facts::LogFacts;
+
+/// Where a snapshot goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) point: SavePoint,
+}
+
+impl At {
+    /// Where it goes on after a part: at this point of the same engine, or with the next one.
+    pub(crate) fn followed_by(self, next: Option<SavePoint>) -> Self {
+        match next {
+            Some(point) => Self { point, ..self },
+            None => Self { keyspace: KeyspaceId(self.keyspace.0 + 1), point: SavePoint::START },
+        }
+    }
+}
+
+/// What the end of a snapshot means for the log.
+pub(crate) enum Ended {
+    /// What lies below this place is not needed any more.
+    Durable { recyclable: Lsn },
+    /// The disk has failed.
+    Dead,
+}
+
+/// The snapshot under way, and when the next one is due.
+pub(crate) struct Snapshots {
+    identity: Identity,
+    config: LogConfig,
+    rng: Rng,
+    /// The complete ones, the newest first, and the files of others, while none is under way.
+    kept: (Vec<SnapshotFound>, Vec<Name>),
+    under_way: Option<(SnapshotWriter, Option<At>)>,
+    /// Snapshots that were begun by this process.
+    begun: u32,
+    /// Somebody has asked for one.
+    asked: bool,
+    /// Bytes of the log since the newest snapshot began.
+    grown: u64,
+    /// When the next one may begin: later, if the disk was full.
+    not_before: Instant,
+    /// Bytes of the newest one. A data set that is larger than the log that grows beside it is not
+    /// written more often than the log.
+    newest_bytes: u64,
+    /// When the newest one of this process was complete, and how long it took.
+    newest_at: Option<UnixMillis>,
+    begun_at: Instant,
+    took_seconds: u64,
+    completed: u64,
+    has_failed: bool,
+}
+
+impl Snapshots {
+    /// Bytes that a snapshot takes of the engines in one turn, and an entry more.
+    pub(crate) const BYTES_PER_TURN: usize = 256 * 1024;
+
+    pub(crate) fn new(
+        identity: Identity,
+        kept: (Vec<SnapshotFound>, Vec<Name>),
+        grown: u64,
+        config: LogConfig,
+        rng: Rng,
+    ) -> Self {
+        Self {
+            identity,
+            config,
+            rng,
+            kept,
+            under_way: None,
+            begun: 0,
+            asked: false,
+            grown,
+            not_before: Instant::ZERO,
+            newest_bytes: 0,
+            newest_at: None,
+            begun_at: Instant::ZERO,
+            took_seconds: 0,
+            completed: 0,
+            has_failed: false,
+        }
+    }
+
+    pub(crate) fn log_has_grown(&mut self, bytes: u64) {
+        self.grown += bytes;
+    }
+
+    /// Somebody wants one.
+    pub(crate) fn ask(&mut self) {
+        self.asked = true;
+        self.not_before = Instant::ZERO;
+    }
+
+    /// Whether one should begin.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.under_way.is_none() && self.wants() && self.not_before <= now
+    }
+
+    fn wants(&self) -> bool {
+        self.asked || self.grown >= self.config.snapshot_after.max(self.newest_bytes)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        match &self.under_way {
+            Some((writer, Some(_))) if writer.takes_more() => Instant::ZERO,
+            None if self.wants() => self.not_before,
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Begins one, from which replay of the log begins behind `start`.
+    pub(crate) fn begin(&mut self, now: Now, start: Lsn, list: &mut Vec<DiskRequest>) {
+        self.begun += 1;
+        self.asked = false;
+        self.grown = 0;
+        self.begun_at = now.monotonic;
+        let kept = std::mem::take(&mut self.kept);
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
+        let writer = SnapshotWriter::begin(self.identity, start, kept, self.rng.next_u64(), disk);
+        let at = At { keyspace: KeyspaceId(0), point: SavePoint::START };
+        self.under_way = Some((writer, Some(at)));
+    }
+
+    /// Where the snapshot under way goes on, if the disk keeps up with it.
+    pub(crate) fn takes_more(&self) -> Option<At> {
+        self.under_way.as_ref().and_then(|(writer, at)| at.filter(|_| writer.takes_more()))
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        keyspace: KeyspaceId,
+        kind: u8,
+        entry: &[u8],
+        list: &mut Vec<DiskRequest>,
+    ) {
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
+        let (writer, _) = self.under_way.as_mut().expect("a snapshot is under way");
+        writer.add(kind, keyspace, |out| out.extend_from_slice(entry), disk);
+    }
+
+    pub(crate) fn go_on_at(&mut self, next: At) {
+        if let Some((_, at)) = &mut self.under_way {
+            *at = Some(next);
+        }
+    }
+
+    /// Every entry is in, and the last has seen the log up to `end`.
+    pub(crate) fn finish(&mut self, end: Lsn, durable: Lsn, list: &mut Vec<DiskRequest>) {
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
+        let (writer, at) = self.under_way.as_mut().expect("a snapshot is under way");
+        *at = None;
+        writer.log_is_durable(durable, disk);
+        writer.finish(end, disk);
+    }
+
+    pub(crate) fn log_is_durable(&mut self, until: Lsn, list: &mut Vec<DiskRequest>) {
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
+        if let Some((writer, _)) = &mut self.under_way {
+            writer.log_is_durable(until, disk);
+        }
+    }
+
+    /// Takes the end of a request of the snapshot of this number.
+    pub(crate) fn done(
+        &mut self,
+        now: Now,
+        number: u32,
+        completion: Completion,
+        list: &mut Vec<DiskRequest>,
+    ) -> Option<Ended> {
+        // What an earlier snapshot has asked for at its end changes nothing any more.
+        let (writer, _) = self.under_way.as_mut().filter(|_| number == self.begun)?;
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(number), list };
+        let event = writer.complete(completion, disk)?;
+        let (writer, _) = self.under_way.take().expect("it was just there");
+        let bytes = writer.bytes();
+        self.kept = writer.end();
+        self.took_seconds = now.monotonic.since(self.begun_at).as_secs();
+        self.has_failed = !matches!(event, SnapshotEvent::Durable { .. });
+        match event {
+            SnapshotEvent::Durable { recyclable } => {
+                self.newest_bytes = bytes;
+                self.newest_at = Some(now.wall());
+                self.completed += 1;
+                Some(Ended::Durable { recyclable })
+            }
+            SnapshotEvent::Full => {
+                self.asked = true;
+                self.not_before = now.monotonic + LogConfig::SNAPSHOT_RETRY;
+                None
+            }
+            SnapshotEvent::Dead => Some(Ended::Dead),
+        }
+    }
+
+    /// What an administrator may know.
+    pub(crate) fn tell(&self, now: Now, facts: &mut LogFacts) {
+        facts.snapshots = self.completed;
+        facts.snapshot_under_way = self.under_way.is_some();
+        facts.snapshot_wanted = self.asked;
+        facts.snapshot_failed = self.has_failed;
+        facts.snapshot_bytes = self.newest_bytes;
+        facts.snapshot_at = self.newest_at;
+        facts.snapshot_seconds = match self.under_way {
+            Some(_) => now.monotonic.since(self.begun_at).as_secs(),
+            None => self.took_seconds,
+        };
+        facts.bytes_since_snapshot = self.grown;
+    }
+}

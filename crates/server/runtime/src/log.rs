@@ -1,0 +1,106 @@
+//! A lane's log and the threads that write it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::disk::LaneDisk;
+use crate::files_on_disk::FileDirectory;
+use crate::host::Host;
+use crate::mesh::Parker;
+use crate::node_disk::NodeDisk;
+use crate::process;
+
+/// How often a lane says how much it has restored.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// How long a lane that ends waits for the disk.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+impl Host {
+    /// Restores what earlier processes have left, and has the log go on. Waits for the other lanes of the
+    /// node, and for the disk.
+    ///
+    /// # Errors
+    /// If what is there can't be restored: a sentence.
+    pub(crate) fn open_log(&mut self, node: &NodeDisk, parker: &Arc<Parker>) -> Result<(), String> {
+        let lane = self.lane.id();
+        let found = node.take(lane);
+        let (all, begun) = (found.entries, Instant::now());
+        let mut said = begun;
+        let mut restored = (0, 0);
+        let mut progress = |entries, bytes| {
+            restored = (entries, bytes);
+            if said.elapsed() >= PROGRESS_EVERY {
+                said = Instant::now();
+                tracing::info!(node = %self.node, %lane, entries, bytes, of = all, "restoring");
+            }
+        };
+        let mut directory = FileDirectory::open(&node.path).map_err(|error| error.to_string())?;
+        let seed = process::random();
+        let opened = self.lane.open_log(found, &mut directory, seed, &mut progress);
+        // The others must not wait for a lane that has failed.
+        node.restored.wait();
+        opened?;
+        if node.has_data {
+            self.lane.restored();
+            let (entries, bytes) = restored;
+            let millis = begun.elapsed().as_millis() as u64;
+            tracing::info!(node = %self.node, %lane, entries, bytes, millis, "restored");
+        }
+        let started = LaneDisk::start(&node.path, lane, parker);
+        self.disk = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
+        while !self.lane.is_ready() {
+            if let Some(why) = self.write_log(clock::now()) {
+                return Err(why);
+            }
+            self.wait_for_disk();
+        }
+        Ok(())
+    }
+
+    /// Whether the disk has done something that the lane has not heard of.
+    pub(crate) fn has_disk_done(&self) -> bool {
+        self.disk.as_ref().is_some_and(LaneDisk::has_done)
+    }
+
+    /// Tells the lane what the disk has done. Returns whether there was anything.
+    pub(crate) fn take_disk_done(&mut self) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        let mut any = false;
+        while let Some(done) = disk.take() {
+            any = true;
+            self.lane.disk_done(clock::now(), done, &mut self.out);
+        }
+        any
+    }
+
+    /// Has the disk write what is due. Gives why the process must end, if it must.
+    pub(crate) fn write_log(&mut self, now: quorate_types::Now) -> Option<String> {
+        let disk = self.disk.as_ref()?;
+        self.lane.write_log(now, &mut self.out);
+        for request in self.out.disk.drain(..) {
+            disk.submit(request);
+        }
+        self.out.failed.take()
+    }
+
+    fn wait_for_disk(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let done = disk.wait();
+        self.lane.disk_done(clock::now(), done, &mut self.out);
+    }
+
+    /// The lane ends: what it has appended is made durable first, if the disk does that soon.
+    pub(crate) fn close_log(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let begun = Instant::now();
+        while !self.lane.close_log(clock::now(), &mut self.out) {
+            for request in self.out.disk.drain(..) {
+                disk.submit(request);
+            }
+            let left = CLOSE_MAX.saturating_sub(begun.elapsed());
+            let Some(done) = disk.wait_for(left) else { return };
+            self.lane.disk_done(clock::now(), done, &mut self.out);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The directory of one node: whose it is, and what its lanes have left in it.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Barrier, Mutex};
+use std::time::Instant;
+
+use quorate_durability::{LOCK_FILE, LogError, Name};
+use quorate_node::{LaneFound, NodeConfig, identity};
+use quorate_types::LaneId;
+
+use crate::disk::flush_directory;
+use crate::files_on_disk::FileDirectory;
+use crate::handle::lock;
+
+/// Says whose the directory is.
+const NODE_FILE: &str = "node";
+/// The first line of that file.
+const NODE_TITLE: &str = "quorate directory, version 1";
+/// Where damaged files are put aside, with a number; and while they are being moved.
+const ASIDE: &str = "damaged-";
+const MOVING: &str = "damaged.moving";
+
+/// Why a directory can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeDiskError {
+    /// The system refuses it.
+    #[error(
+        "{path}: {doing}: {source}; check that the directory exists, that this user may write there and \
+         that the disk has room, or choose another one"
+    )]
+    System {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error(
+        "{path}: another process uses this directory; a directory belongs to one node: stop that process, \
+         or choose another directory"
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It belongs to another node, or was written by a newer program.
+    #[error(
+        "{path}: this directory says '{found}', and this process is '{expected}'; give each node the \
+         directory that it has written"
+    )]
+    Foreign {
+        /// The file that says so.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// It was written with another number of lanes.
+    #[error(
+        "{path}: this directory was written by {found} lanes, and the node has {expected}; give it {found} \
+         lanes again, or another directory, and it copies from the others"
+    )]
+    Lanes {
+        /// The file that says so.
+        path: PathBuf,
+        /// How many lanes it had.
+        found: String,
+        /// How many the node has.
+        expected: u16,
+    },
+    /// Its files belong elsewhere, or to a newer program.
+    #[error("{path}: {source}")]
+    Log {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        source: LogError,
+    },
+}
+
+/// The opened directory of a node. While this lives, no other process opens it.
+#[derive(Debug)]
+pub struct NodeDisk {
+    pub(crate) path: PathBuf,
+    /// Locked.
+    _lock: File,
+    /// What the lanes have left, taken out when they begin.
+    found: Vec<Mutex<Option<LaneFound>>>,
+    /// Whether they have left anything.
+    pub(crate) has_data: bool,
+    /// Where the lanes wait until all of them have restored what is theirs.
+    pub(crate) restored: Barrier,
+}
+
+impl NodeDisk {
+    /// Opens the directory of a node, which is made if it isn't there, and looks through its files.
+    /// Damaged ones are put aside, and the node begins without data.
+    ///
+    /// # Errors
+    /// If the directory can't be used. Nothing was changed then.
+    pub fn open(path: &Path, config: &NodeConfig) -> Result<Self, NodeDiskError> {
+        let system = |doing| system(path, doing);
+        fs::create_dir_all(path).map_err(system("cannot be made"))?;
+        let locked = take_lock(path)?;
+        check_owner(path, config)?;
+        finish_moving(path).map_err(system("damaged files can't be put aside"))?;
+        let begun = Instant::now();
+        let found = match look(path, config) {
+            Ok(found) => found,
+            Err(error) if is_damage(&error) => {
+                let aside = put_aside(path).map_err(system("damaged files can't be put aside"))?;
+                tracing::error!(
+                    node = %config.node,
+                    "{}: {error}. The files are put aside in {}; this node begins without data and \
+                     copies from the others",
+                    path.display(),
+                    aside.display()
+                );
+                look(path, config).map_err(|source| log_error(path, source))?
+            }
+            Err(source) => return Err(log_error(path, source)),
+        };
+        for (file, error) in found.iter().flat_map(|found| &found.damaged) {
+            let aside = put_one_aside(path, file);
+            let aside = aside.map_err(system("a damaged snapshot can't be put aside"))?;
+            tracing::error!(
+                node = %config.node,
+                "{}: {error}. The snapshot is put aside as {}, the one before it counts",
+                path.display(),
+                aside.display()
+            );
+        }
+        let (entries, bytes) =
+            found.iter().fold((0, 0), |sum, found| (sum.0 + found.entries, sum.1 + found.bytes));
+        let has_data = found.iter().any(|found| !found.is_empty());
+        if has_data {
+            tracing::info!(
+                node = %config.node, entries, bytes, millis = begun.elapsed().as_millis() as u64,
+                "the log is sound"
+            );
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: locked,
+            found: found.into_iter().map(|found| Mutex::new(Some(found))).collect(),
+            has_data,
+            restored: Barrier::new(usize::from(config.lanes)),
+        })
+    }
+
+    /// What a lane has left. Each lane takes it once.
+    pub(crate) fn take(&self, lane: LaneId) -> LaneFound {
+        let found = lock(&self.found[usize::from(lane.0)]).take();
+        found.expect("each lane takes what it has left once")
+    }
+}
+
+fn system<'a>(path: &'a Path, doing: &'static str) -> impl Fn(io::Error) -> NodeDiskError + 'a {
+    move |source| NodeDiskError::System { path: path.to_owned(), doing, source }
+}
+
+fn log_error(path: &Path, source: LogError) -> NodeDiskError {
+    NodeDiskError::Log { path: path.to_owned(), source }
+}
+
+fn take_lock(path: &Path) -> Result<File, NodeDiskError> {
+    let file = path.join(LOCK_FILE);
+    let opened = File::options().create(true).truncate(false).write(true).open(&file);
+    let opened = opened.map_err(system(&file, "cannot be opened"))?;
+    match opened.try_lock() {
+        Ok(()) => Ok(opened),
+        Err(TryLockError::WouldBlock) => Err(NodeDiskError::Locked { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(system(&file, "cannot be locked")(error)),
+    }
+}
+
+/// Compares what the directory says of its owner, or says it there for the first time.
+fn check_owner(path: &Path, config: &NodeConfig) -> Result<(), NodeDiskError> {
+    let file = path.join(NODE_FILE);
+    let mine = format!("node {} of cluster {:?}", config.node, config.cluster);
+    let mut text = String::new();
+    match File::open(&file).and_then(|mut open| open.read_to_string(&mut text)) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = format!("{NODE_TITLE}\n{mine}\n{} lanes\n", config.lanes);
+            return write_whole(path, NODE_FILE, &text).map_err(system(&file, "cannot be written"));
+        }
+        Err(error) => return Err(system(&file, "cannot be read")(error)),
+    }
+    let mut lines = text.lines();
+    let mut line = || lines.next().unwrap_or_default();
+    for expected in [NODE_TITLE, &mine] {
+        let found = line();
+        if found != expected {
+            let (found, expected) = (found.to_owned(), expected.to_owned());
+            return Err(NodeDiskError::Foreign { path: file, found, expected });
+        }
+    }
+    let found = line().trim_end_matches(" lanes").to_owned();
+    if found != config.lanes.to_string() {
+        return Err(NodeDiskError::Lanes { path: file, found, expected: config.lanes });
+    }
+    Ok(())
+}
+
+/// Writes a small file so that it is there whole or not at all.
+fn write_whole(path: &Path, name: &str, text: &str) -> io::Result<()> {
+    let draft = path.join(format!("{name}.draft"));
+    let mut file = File::create(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, path.join(name))?;
+    flush_directory(path).map_err(|(_, error)| error)
+}
+
+/// Looks through the files of all lanes, each on a thread of its own.
+fn look(path: &Path, config: &NodeConfig) -> Result<Vec<LaneFound>, LogError> {
+    let look_at = |lane| {
+        let listed = FileDirectory::open(path);
+        let listed = listed.map_err(|_| LogError::Directory(quorate_durability::DiskError::Io));
+        LaneFound::look(&mut listed?, identity(config, LaneId(lane)))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..config.lanes).map(|lane| scope.spawn(move || look_at(lane))).collect();
+        let found = threads.into_iter().map(|thread| thread.join().expect("reading doesn't panic"));
+        found.collect()
+    })
+}
+
+/// Whether a node may go on without what its files say: others have a copy.
+fn is_damage(error: &LogError) -> bool {
+    let is_elsewhere = matches!(error, LogError::Foreign { .. } | LogError::Newer { .. });
+    !is_elsewhere && !matches!(error, LogError::Directory(_))
+}
+
+/// Moves the files of all lanes into a directory of their own, so that they are kept and none of them is
+/// read again. Should the process end meanwhile, the next one goes on: a part of the files could look
+/// like a log that ends earlier.
+fn put_aside(path: &Path) -> io::Result<PathBuf> {
+    fs::create_dir(path.join(MOVING))?;
+    flush_directory(path).map_err(|(_, error)| error)?;
+    Ok(finish_moving(path)?.expect("the directory was made a moment ago"))
+}
+
+fn finish_moving(path: &Path) -> io::Result<Option<PathBuf>> {
+    let moving = path.join(MOVING);
+    if !moving.try_exists()? {
+        return Ok(None);
+    }
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        let is_of_lane = |name: &str| name.ends_with(".segment") || name.ends_with(".snapshot");
+        if name.to_str().is_some_and(|name| name.starts_with("lane-") && is_of_lane(name)) {
+            fs::rename(path.join(&name), moving.join(&name))?;
+        }
+    }
+    for directory in [&moving, path] {
+        flush_directory(directory).map_err(|(_, error)| error)?;
+    }
+    let aside = free_name(path, ASIDE)?;
+    fs::rename(&moving, &aside)?;
+    flush_directory(path).map_err(|(_, error)| error)?;
+    Ok(Some(aside))
+}
+
+fn put_one_aside(path: &Path, file: &Name) -> io::Result<PathBuf> {
+    let aside = free_name(path, &format!("{file}.{ASIDE}"))?;
+    fs::rename(path.join(&**file), &aside)?;
+    flush_directory(path).map_err(|(_, error)| error)?;
+    Ok(aside)
+}
+
+/// The first name with this beginning that nothing has.
+fn free_name(path: &Path, beginning: &str) -> io::Result<PathBuf> {
+    let mut number: u64 = 1;
+    loop {
+        let name = path.join(format!("{beginning}{number}"));
+        if !name.try_exists()? {
+            return Ok(name);
+        }
+        number += 1;
+    }
+}
