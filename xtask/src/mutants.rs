@@ -22,6 +22,7 @@ mod gates;
 mod local;
 mod logs;
 mod meerkat;
+mod meerkat_log;
 mod node;
 mod pubsub;
 mod routes;
@@ -79,6 +80,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(logs::MUTANTS)
         .chain(values::MUTANTS)
         .chain(voters::MUTANTS)
+        .chain(meerkat_log::MUTANTS)
         .chain(pubsub::MUTANTS)
         .chain(tracking::MUTANTS)
         .chain(routes::MUTANTS)

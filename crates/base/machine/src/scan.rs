@@ -46,4 +46,11 @@ impl Scan {
         self.cursor = table.scan_keys(self.cursor, budget, &mut |key| keys.push(key.into()));
         keys
     }
+
+    /// As [`Scan::next_keys`], of this lane and of its siblings.
+    pub fn next_of_all<T: Table>(&mut self, table: &T, budget: usize) -> Vec<Box<[u8]>> {
+        let mut keys = Vec::new();
+        self.cursor = table.scan_all_keys(self.cursor, budget, &mut |key| keys.push(key.into()));
+        keys
+    }
 }

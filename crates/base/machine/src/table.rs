@@ -170,6 +170,10 @@ pub trait Table {
     fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64;
     /// As [`Table::scan`], by key: safe while siblings remove records.
     fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64;
+    /// As [`Table::scan_keys`], over the records of this lane and of its siblings.
+    fn scan_all_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.scan_keys(cursor, limit, visit)
+    }
     /// Visits some records in the order of their *places*, with them: from the place `from`, stopping
     /// once about `limit` were looked at. Gives the place before which everything was visited, 0 at
     /// the end. A place is below [`PLACES`] and follows from the key alone, so that the tables of two
@@ -205,4 +209,4 @@ pub trait LaneShared {
 }
 
 /// How many cells each lane has in [`LaneShared`].
-pub const CELLS: usize = 2;
+pub const CELLS: usize = 3;

@@ -139,6 +139,10 @@ impl<M: Meta> Table for SharedTable<M> {
         self.0.scan(cursor, limit, &mut |record| visit(record.key()))
     }
 
+    fn scan_all_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.0.store.scan(cursor, limit, &mut |key, _| visit(key))
+    }
+
     fn scan_places(
         &self,
         from: u64,

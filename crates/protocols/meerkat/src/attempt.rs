@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Slot, mutant};
-use quorate_types::{Instant, NodeSet, Now, Tag};
+use quorate_types::{Instant, Lsn, NodeSet, Now, Tag};
 
 use crate::calls::Called;
 use crate::occ::Conflict;
@@ -88,6 +88,8 @@ pub(crate) struct Attempt {
     pub(crate) conflict: Option<Conflict>,
     /// It was in another node's way.
     pub(crate) obstructs: bool,
+    /// The place of this node's newest entry about it in the log.
+    pub(crate) durable_at: Lsn,
 }
 
 /// A partition's share of an attempt.
@@ -134,6 +136,7 @@ impl Attempt {
             superseded: false,
             conflict: None,
             obstructs: false,
+            durable_at: Lsn::START,
         }
     }
 

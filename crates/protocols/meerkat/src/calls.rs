@@ -113,6 +113,18 @@ where
     }
 
     fn end_session(&mut self, verdict: &LeaseEnd) {
+        self.ended_sessions.push(*verdict);
+        self.forget_session(verdict);
+    }
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + LaneShared,
+    X: Command<Owned = X>,
+{
+    /// Frees the records of a session that has ended, unless a call is in progress.
+    pub(crate) fn forget_session(&mut self, verdict: &LeaseEnd) {
         for tracker in &mut self.trackers {
             match verdict.lost {
                 Lost::Expired => tracker.discard(verdict.lease, verdict.granted),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Command, Completion, Effects, LaneShared, Outcome, Refusal, Slot, Table, Verdict, mutant,
 };
-use quorate_types::{NodeSet, Now, Tag, Timestamp, limits, partition_of};
+use quorate_types::{Lsn, NodeSet, Now, Tag, Timestamp, limits, partition_of};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
 use crate::body::{Answered, Body, BodyWriter};
@@ -26,6 +26,9 @@ const SPARE_ATTEMPTS_MAX: usize = 1024;
 pub(crate) const FLOOR: usize = 0;
 /// The cell in which each lane tells its siblings when its oldest undecided transaction came.
 pub(crate) const OLDEST: usize = 1;
+/// The cell in which each lane tells its siblings up to which floor its log has nothing any more but in its
+/// snapshot.
+pub(crate) const SAVED: usize = 2;
 
 impl<T, X> Meerkat<T, X>
 where
@@ -237,6 +240,7 @@ where
             superseded: false,
             conflict: None,
             obstructs: false,
+            durable_at: Lsn::START,
         });
         attempt.slot = slot;
         attempt.stage = if read { Stage::Reading } else { Stage::Voting };
@@ -245,6 +249,7 @@ where
         attempt.superseded = false;
         attempt.conflict = None;
         attempt.obstructs = false;
+        attempt.durable_at = Lsn::START;
         attempt.seen = NodeSet::only(self.config.node);
         let partitions = self.config.partitions.len();
         let call = self.ops.get(slot).and_then(|op| op.call.as_ref());
@@ -292,7 +297,9 @@ where
                 let mut body = self.spare_bodies.pop().unwrap_or_default();
                 body.extend_from_slice(&part.body);
                 let record = TxnRecord::voted(participants, body, Ok(()), now.monotonic);
-                self.records.insert(RecordKey::new(id, part.partition), record);
+                let key = RecordKey::new(id, part.partition);
+                self.records.insert(key, record);
+                self.append_vote(key, effects);
             }
         }
         if let Some(op) = self.ops.get_mut(slot) {
@@ -300,6 +307,7 @@ where
         }
         self.pass_followers(slot, Some(id));
         self.attempts.insert(id.version, attempt);
+        self.wait_for_log(id.version);
         self.send_validates(id, effects);
         self.inform_others(id.version, effects);
         self.fast_checks.push(now.monotonic + self.config.message_loss_timeout / 4, id.version);
@@ -393,6 +401,7 @@ where
             }
         }
         self.read_high = self.read_high.max(at.version);
+        self.reserve(at.version, effects);
         let spin = self.rng.next_u64() as usize;
         for part in &attempt.parts {
             let group = self.groups[usize::from(part.partition)];
@@ -486,7 +495,9 @@ where
                 self.ready.push_back(slot);
                 return;
             }
-            effects.complete_on(op.tag, Completion::new(Outcome::Done(reply)).at(at));
+            let tag = op.tag;
+            let gate = self.reserved_gate(at.version);
+            effects.complete_on(tag, Completion::new(Outcome::Done(reply)).at(at).behind(gate));
             self.end_op(slot);
         }
     }

@@ -133,8 +133,20 @@ where
         if has_version {
             effects.probe("meerkat: a record of an earlier life goes");
         }
-        let key = record.key().to_vec();
+        let (key, version) = (record.key().to_vec(), record.meta().wts);
+        let by = self.config.lane;
+        if has_version && *self.keeps_log && self.config.lanes > 1 {
+            // Another lane's log may bring the version back: it stays as a deletion, until all of them
+            // are over.
+            record.clear();
+            record.locked_state_mut().take_over(life);
+            record.locked_state_mut().set_logged_by(Some(by));
+            self.tombstones.push_back((version.version, key.clone().into()));
+        }
         drop(record);
+        if has_version {
+            self.append_gone(&key, version, effects);
+        }
         self.table.remove_if(&key, |record| record.locked_state().life() != life);
     }
 
@@ -304,7 +316,7 @@ where
         if !comparing.is_some_and(|comparing| comparing.asks_for_records()) {
             return effects.ignored("meerkat: DIFFERENCE that was not asked for");
         }
-        if let Err(reason) = self.adopt_entries(now, entries) {
+        if let Err(reason) = self.adopt_entries(now, entries, effects) {
             return effects.refused(reason);
         }
         self.note_reads(now, clock);

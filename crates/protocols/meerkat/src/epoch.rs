@@ -17,6 +17,7 @@
 
 mod leader;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
@@ -32,6 +33,7 @@ use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
 use crate::records::Records;
+use crate::restore::Restored;
 use crate::state::{Group, Isolation, Meerkat, Phase};
 use crate::txn_record::{RecordKey, TxnRecord};
 use leader::Lead;
@@ -55,6 +57,8 @@ pub enum Mail {
         records: Records,
         /// The largest timestamp at which it confirmed reads.
         read_high: u64,
+        /// What it has brought back from its log.
+        restored: Option<Box<Restored>>,
     },
     /// A lane's life has ended; lane 0 keeps its records until the next one knows more.
     Left {
@@ -96,6 +100,8 @@ pub(crate) struct Change {
     blank: bool,
     /// What it would have reported in its last life; until this one has adopted something.
     former: Option<Report>,
+    /// What the lanes of this process have brought back from their logs.
+    restored: Vec<Restored>,
     /// This node's report, encoded.
     report: Vec<u8>,
     /// The part of it that the leader was sent last.
@@ -111,11 +117,11 @@ pub(crate) struct Change {
     resend_at: Instant,
 }
 
-fn parts_of(bytes: &[u8]) -> u32 {
+pub(crate) fn parts_of(bytes: &[u8]) -> u32 {
     bytes.len().div_ceil(PART_BYTES).max(1) as u32
 }
 
-fn part(bytes: &[u8], number: u32) -> &[u8] {
+pub(crate) fn part(bytes: &[u8], number: u32) -> &[u8] {
     let start = (number as usize * PART_BYTES).min(bytes.len());
     &bytes[start..(start + PART_BYTES).min(bytes.len())]
 }
@@ -137,11 +143,15 @@ where
         let me = view.member(self.config.node);
         let me = me.filter(|member| member.incarnation == self.config.incarnation);
         let Some(me) = me.filter(|member| member.role != Role::Down) else {
+            if self.restored.is_some() {
+                return effects.ignored("meerkat: view from before this process was admitted");
+            }
             return self.leave(effects);
         };
         self.member = me.number;
         self.active = me.role == Role::Active;
-        self.enter_cluster();
+        let restored = self.take_restored(now, effects);
+        self.enter_cluster(effects);
         // The hybrid clock follows the wall clock from view to view, forward only.
         self.observe(now, now.unix.0);
         self.regroup();
@@ -156,6 +166,7 @@ where
         self.acks_due = Instant::NEVER;
         self.commit_waits.clear();
         self.fast_checks.clear();
+        self.undurable.clear();
         self.blocked_on.clear();
         self.baseless.clear();
         self.drop_checks();
@@ -163,9 +174,11 @@ where
         let epoch = self.epoch();
         if self.config.lane.0 == 0 {
             self.begin_change(now, effects);
+            self.note_restored(restored);
             self.on_lane_frozen(now, LaneId(0), epoch, records, read_high, effects);
         } else {
-            effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high });
+            let restored = restored.map(Box::new);
+            effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high, restored });
             if mutant!("meerkat_lane_resumes_alone") {
                 self.resume(now, self.epoch_floor, Records::new(), Calls::new(), effects);
             }
@@ -240,7 +253,7 @@ where
             .collect();
     }
 
-    fn electorate(&self) -> Electorate {
+    pub(crate) fn electorate(&self) -> Electorate {
         Electorate { voters: self.view.voters(), active: self.view.active() }
     }
 
@@ -283,7 +296,8 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         match mail {
-            Mail::Frozen { epoch, records, read_high } => {
+            Mail::Frozen { epoch, records, read_high, restored } => {
+                self.note_restored(restored.map(|restored| *restored));
                 self.on_lane_frozen(now, from, epoch, records, read_high, effects);
             }
             Mail::Left { records, read_high } => self.on_lane_left(records, read_high),
@@ -295,6 +309,12 @@ where
                 }
             }
         }
+    }
+
+    /// Keeps what a lane has brought back, until all have said it.
+    fn note_restored(&mut self, restored: Option<Restored>) {
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.restored.extend(restored);
     }
 
     fn on_lane_frozen(
@@ -320,6 +340,11 @@ where
         }
         // Every lane has handed over what it knew in its last life.
         change.blank = false;
+        let restored = core::mem::take(&mut change.restored);
+        if !restored.is_empty() {
+            let former = self.compose_report(now, restored);
+            self.change.as_mut().expect("it was just there").former = former;
+        }
         self.forget_other_cluster(effects);
         self.make_report(now);
         if self.leads() {
@@ -331,8 +356,11 @@ where
 
     /// A view of another cluster than the one before. Lives count anew, and lane 0 will forget what
     /// they left.
-    fn enter_cluster(&mut self) {
+    fn enter_cluster(&mut self, effects: &mut impl Effects<Self>) {
         let former = core::mem::replace(&mut self.cluster, self.view.cluster);
+        if former != self.cluster {
+            self.append_cluster(effects);
+        }
         if former == self.cluster || former.0 == 0 || mutant!("meerkat_base_of_another_cluster") {
             return;
         }
@@ -446,7 +474,7 @@ where
                 }
                 let change = self.change.as_mut().expect("lane 0 changes epochs");
                 change.total_parts = Some(parts);
-                self.adopt(now, merged);
+                self.adopt(now, merged, effects);
             }
         }
         self.send_adopted(effects);
@@ -455,12 +483,16 @@ where
     fn send_adopted(&mut self, effects: &mut impl Effects<Self>) {
         let (Some(leader), Some(change)) = (self.leader(), &self.change) else { return };
         let kind = Kind::Adopted { parts: change.incoming_parts };
-        effects.send(leader, &Message { partition: 0, kind });
+        if change.total_parts.is_none() || mutant!("meerkat_adopted_before_durable") {
+            return effects.send(leader, &Message { partition: 0, kind });
+        }
+        self.promise_to(leader, 0, kind, effects);
     }
 
     /// Keeps the merged record, without acting on it.
-    fn adopt(&mut self, now: Now, merged: Merged) {
+    fn adopt(&mut self, now: Now, merged: Merged, effects: &mut impl Effects<Self>) {
         self.observe(now, merged.clock);
+        self.append_adopted(&merged, effects);
         let electorate = self.electorate();
         let epoch = self.epoch();
         let change = self.change.as_mut().expect("lane 0 changes epochs");
@@ -562,6 +594,7 @@ where
             let is_whole = self.apply(id, body);
             assert!(is_whole || !self.active, "{id:?} changes what no epoch has left here");
             self.add_tombstones(id, body);
+            self.note_logged_here(id, body);
         }
     }
 
@@ -574,14 +607,23 @@ where
         calls: Calls,
         effects: &mut impl Effects<Self>,
     ) {
+        self.epoch_floor = floor;
+        self.append_resumed(effects);
+        if self.config.lane.0 > 0 {
+            // Lane 0 has what all lanes have done to keys; these are the lane's own.
+            for (key, body) in &calls {
+                self.append_install(*key, body, effects);
+            }
+        }
         if !mutant!("meerkat_settled_calls_forgotten") {
             self.complete_merged_calls(calls);
         }
         self.phase = Phase::Normal;
         self.released_by = NodeSet::only(self.config.node);
-        self.epoch_floor = floor;
+        let revived = core::mem::take(&mut self.revives) && self.active;
         let copied = self.copying.is_done() && !mutant!("meerkat_copy_trusts_absence");
-        if copied && self.absence_floor == 0 {
+        // What came back from a log lacks deletions that were forgotten before, as a copy does.
+        if (copied || revived) && self.absence_floor == 0 {
             self.absence_floor = self.clock(now);
         }
         self.records = records;
@@ -627,6 +669,11 @@ where
     /// Begins a new life under a fresh incarnation: everything is forgotten but what this node
     /// would have reported, and what its table holds, to be compared (`difference.rs`).
     pub fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        if self.restored.is_some() {
+            // No view has named this process yet: what came back waits for the first that does.
+            self.config.incarnation = incarnation;
+            return;
+        }
         self.leave(effects);
         self.end_life(now);
         self.config.incarnation = incarnation;

@@ -114,7 +114,7 @@ where
         let said_ok = record.vote == Some(Ok(())) || record.accepted == Some((0, true));
         let vouches = record.view == 0 && said_ok && !record.body.is_empty();
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
-            let has_ended = self.end_record(now, key, true);
+            let has_ended = self.end_record(now, key, true, effects);
             assert!(has_ended, "a guest writes whole values");
             self.end_dependents(now, id, effects);
             return self.acknowledge(now, id, partition, effects);
@@ -133,6 +133,7 @@ where
             self.records.get_mut(&key).expect("just changed").body = body;
             self.scatter_parked(now, key.id());
         }
+        self.append_record(key, effects);
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
@@ -268,13 +269,15 @@ where
         id: Timestamp,
         effects: &mut impl Effects<Self>,
     ) {
+        let unwritten = self.unwritten_at(id);
         let Some(recovery) = self.recoveries.get_mut(&id) else { return };
         let mut commits = true;
         let mut committed = false;
         for part in &mut recovery.parts {
             let Some(group) = self.groups.get(usize::from(part.partition)) else { return };
             let quorums = group.quorums;
-            if part.accepts.intersection(group.live).len() >= quorums.majority {
+            if part.accepts.intersection(group.live).difference(unwritten).len() >= quorums.majority
+            {
                 part.chosen = part.chosen.or(part.proposal);
             }
             let all_promised =
@@ -298,9 +301,11 @@ where
                     self.propose_recovery(id, index, earlier.unwrap_or(ok), effects);
                 }
             }
+            let unwritten = self.unwritten_at(id);
             let done = |part: &RecoveryPart| {
                 let group = &self.groups[usize::from(part.partition)];
-                part.accepts.intersection(group.live).len() >= group.quorums.majority
+                let accepts = part.accepts.intersection(group.live).difference(unwritten);
+                accepts.len() >= group.quorums.majority
             };
             let recovery = &self.recoveries[&id];
             if !recovery.parts.iter().all(|part| part.chosen.is_some() || done(part)) {
@@ -342,7 +347,7 @@ where
                     self.take_sets(key, &part.body);
                 }
                 if !commit || self.records.get(&key).is_some_and(|record| !record.body.is_empty()) {
-                    let has_ended = self.end_record(now, key, commit);
+                    let has_ended = self.end_record(now, key, commit, effects);
                     assert!(has_ended, "a guest writes whole values");
                     self.end_dependents(now, id, effects);
                 }

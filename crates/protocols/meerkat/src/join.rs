@@ -13,7 +13,7 @@ use quorate_machine::{
     Command, Content, Copier, Effects, LaneShared, Protocol, Record, Scan, Table, ValueKind, mutant,
 };
 use quorate_rifl::LeaseId;
-use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
+use quorate_types::{Instant, LaneId, Lsn, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::{Body, Write};
@@ -61,6 +61,8 @@ pub(crate) struct Copying {
     copied: u64,
     /// The keys whose whole values this learner has asked for, and when.
     bases_asked: BTreeMap<Vec<u8>, Instant>,
+    /// The place in the log behind all that it has copied.
+    done_at: Lsn,
 }
 
 impl Copying {
@@ -127,6 +129,7 @@ where
         let missing = self.held() & !self.copying.given;
         if missing == 0 {
             self.copying.done = true;
+            self.copying.done_at = self.journal.appended();
             self.copying.copier.rest();
             self.trackers.iter_mut().for_each(ResultTracker::end_copy);
             return;
@@ -160,6 +163,11 @@ where
             self.copying.copier.lose_patience(COPY_DOUBLINGS_MAX, self.table.len());
             self.copy_on(now, effects);
         }
+    }
+
+    /// Whether all that was copied is on this node's disk.
+    pub(crate) fn is_copy_durable(&self) -> bool {
+        self.journal.is_durable(self.copying.done_at) || mutant!("meerkat_caught_up_before_durable")
     }
 
     /// The partitions that this node holds, as a bit set.
@@ -242,7 +250,7 @@ where
         if !self.expects(from, request) || calls.is_some() || copier.comparing().is_some() {
             return effects.ignored("meerkat: CHUNK that was not asked for");
         }
-        let last = match self.adopt_entries(now, entries) {
+        let last = match self.adopt_entries(now, entries, effects) {
             Ok(last) => last,
             Err(reason) => return effects.refused(reason),
         };
@@ -264,6 +272,7 @@ where
         &mut self,
         now: Now,
         entries: &'a [u8],
+        effects: &mut impl Effects<Self>,
     ) -> Result<Option<&'a [u8]>, &'static str> {
         let mut reader = Reader(entries);
         let mut last = None;
@@ -278,18 +287,11 @@ where
             if !self.holds(self.partition_of(key)) {
                 continue;
             }
-            let write = content.map_or(Write::Delete, Write::Set);
-            let mut record = self.table.lock_key(key, write.len());
-            claim(&mut record, self.life);
-            install(&mut record, meta.wts, None, write);
-            let mut here = record.meta();
-            if here.rts < meta.rts {
-                here.rts = meta.rts;
-                record.set_meta(here);
-            }
-            drop(record);
+            let by = self.shares_logs().then_some(self.config.lane);
+            install_entry(&mut self.table, (key, meta, content), self.life, by);
             self.copying.copied += 1;
         }
+        self.append_copied(entries, effects);
         Ok(last)
     }
 
@@ -343,6 +345,10 @@ where
             if version > record.meta().wts {
                 claim(&mut record, self.life);
                 install(&mut record, version, None, write);
+                let by = *self.keeps_log && self.config.lanes > 1;
+                record.locked_state_mut().set_logged_by(by.then_some(self.config.lane));
+                drop(record);
+                self.append_key(item.key, effects);
             }
         }
     }
@@ -404,6 +410,7 @@ where
         {
             return effects.ignored("meerkat: damaged calls");
         }
+        self.append_sessions(partition, sessions, effects);
         self.copying.answered();
         let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
         self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
@@ -456,9 +463,31 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
     }
 }
 
-type Entry<'a> = (&'a [u8], Meta, Option<Content<'a>>);
+/// Takes a copied version over where it is newer than what is here. `by` is the lane whose log has it, if
+/// that matters.
+pub(crate) fn install_entry<T: Table<Meta = Meta>>(
+    table: &mut T,
+    (key, meta, content): Entry<'_>,
+    life: u32,
+    by: Option<LaneId>,
+) {
+    let write = content.map_or(Write::Delete, Write::Set);
+    let mut record = table.lock_key(key, write.len());
+    claim(&mut record, life);
+    if meta.wts > record.meta().wts {
+        install(&mut record, meta.wts, None, write);
+        record.locked_state_mut().set_logged_by(by);
+    }
+    let mut here = record.meta();
+    if here.rts < meta.rts {
+        here.rts = meta.rts;
+        record.set_meta(here);
+    }
+}
 
-fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
+pub(crate) type Entry<'a> = (&'a [u8], Meta, Option<Content<'a>>);
+
+pub(crate) fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
     let flags = reader.u8()?;
     let key = reader.bytes()?;
     let meta = Meta { wts: reader.timestamp()?, rts: reader.timestamp()? };

@@ -100,6 +100,7 @@ mod execution;
 mod expiry;
 mod guest;
 mod join;
+mod log;
 mod merge;
 mod message;
 mod meta;
@@ -110,6 +111,8 @@ mod refusals;
 mod remote;
 mod replica;
 mod restart;
+mod restore;
+mod save;
 mod state;
 mod txn_record;
 mod upkeep;
@@ -118,7 +121,8 @@ mod waiting;
 mod work;
 
 use quorate_machine::{
-    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, mutant,
+    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, SavePoint, Table, Unreadable,
+    mutant,
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
@@ -171,6 +175,7 @@ where
         "meerkat: decided by a backup",
         "meerkat: epoch change",
         "meerkat: epoch released",
+        "meerkat: goes on from its log",
         "meerkat: merged with the report of a former life",
         "meerkat: records of another cluster go",
         "meerkat: payload pulled",
@@ -185,6 +190,7 @@ where
     X: Command<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        self.append_ended_sessions(effects);
         match event {
             Event::Message { from, epoch, body } => {
                 self.on_message(now, from, epoch, &body, effects);
@@ -195,9 +201,26 @@ where
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
-            Event::Durable(_) => {}
+            Event::Durable(lsn) => self.on_durable(now, lsn, effects),
         }
         self.run_ready(now, effects);
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.restore_entry(entry)
+    }
+
+    fn restored(&mut self) {
+        self.end_restore();
+    }
+
+    fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        self.save_some(from, bytes, write)
     }
 
     fn next_deadline(&self) -> Instant {

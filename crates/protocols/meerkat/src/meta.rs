@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use quorate_machine::mutant;
-use quorate_types::Timestamp;
+use quorate_types::{LaneId, Timestamp};
 
 /// The words of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -63,6 +63,9 @@ pub struct Pending {
     /// In which life of the process the record was taken over, while the replica was catching up; 0
     /// otherwise. Only a replica that catches up asks (`difference.rs`).
     life: u32,
+    /// The lane whose log has the version, plus one; 0 if it is the lane of the transaction that wrote it,
+    /// as nearly always (`save.rs`).
+    logged_by: u8,
 }
 
 const _: () = assert!(size_of::<Pending>() <= 72, "a record of 16 and 100 bytes has four lines");
@@ -76,9 +79,19 @@ impl Pending {
     /// Takes the record over in this life. Nobody is registered who was in an earlier one.
     pub(crate) fn take_over(&mut self, life: u32) {
         if !mutant!("meerkat_base_keeps_registrations") {
-            *self = Self::default();
+            *self = Self { logged_by: self.logged_by, ..Self::default() };
         }
         self.life = life;
+    }
+
+    /// The lane whose log has the version, if it is not that of the transaction that wrote it.
+    pub(crate) fn logged_by(&self) -> Option<LaneId> {
+        self.logged_by.checked_sub(1).map(|lane| LaneId(u16::from(lane)))
+    }
+
+    /// Notes whose log has the version.
+    pub(crate) fn set_logged_by(&mut self, lane: Option<LaneId>) {
+        self.logged_by = lane.map_or(0, |lane| lane.0 as u8 + 1);
     }
 
     /// Whether no transaction is registered.

@@ -293,6 +293,7 @@ pub(crate) fn install(
     }
     meta.wts = version;
     record.set_meta(meta);
+    record.locked_state_mut().set_logged_by(None);
     true
 }
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{NodeId, NodeSet, Now, Timestamp};
+use quorate_types::{Lsn, NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
@@ -32,6 +32,8 @@ pub(crate) struct Recovery {
     /// Nodes whose clocks are known to have passed the timestamp.
     pub(crate) seen: NodeSet,
     pub(crate) patience: Backoff,
+    /// The place of this node's own acceptance in its log.
+    durable_at: Lsn,
 }
 
 #[derive(Clone, Hash, Debug, Default)]
@@ -133,6 +135,7 @@ where
             parts: Vec::new(),
             seen: NodeSet::only(self.config.node),
             patience: Backoff::default(),
+            durable_at: Lsn::START,
         };
         recovery.patience.begin(now, self.config.message_loss_timeout);
         recovery.widen(participants);
@@ -346,11 +349,11 @@ where
                     self.propose_recovery(id, index, ok, effects);
                 }
             }
+            let unwritten = self.unwritten_at(id);
             let Some(recovery) = self.recoveries.get_mut(&id) else { return };
             let part = &mut recovery.parts[index];
-            if part.accepts.intersection(group_live(&self.groups, part.partition)).len()
-                >= quorums.majority
-            {
+            let accepts = part.accepts.intersection(group_live(&self.groups, part.partition));
+            if accepts.difference(unwritten).len() >= quorums.majority {
                 part.chosen = part.proposal;
             }
         }
@@ -384,8 +387,22 @@ where
                 let sets = part.body.clone();
                 self.take_sets(key, &sets);
             }
+            self.append_record(key, effects);
+            let at = self.journal.appended();
+            if let Some(recovery) = self.recoveries.get_mut(&id) {
+                recovery.durable_at = at;
+            }
         }
         self.send_recovery_accepts(id, effects);
+    }
+
+    /// This node, as long as its own acceptance is not on its disk: then it counts for nothing.
+    pub(crate) fn unwritten_at(&self, id: Timestamp) -> NodeSet {
+        let at = self.recoveries.get(&id).map_or(Lsn::START, |recovery| recovery.durable_at);
+        if self.journal.is_durable(at) || mutant!("meerkat_own_vote_counted_early") {
+            return NodeSet::EMPTY;
+        }
+        NodeSet::only(self.config.node)
     }
 
     fn send_recovery_accepts(&self, id: Timestamp, effects: &mut impl Effects<Self>) {
@@ -476,7 +493,9 @@ where
                 if record.body.is_empty() {
                     record.body = part.body;
                 }
-                if (!commit || !record.body.is_empty()) && !self.end_record(now, key, commit) {
+                if (!commit || !record.body.is_empty())
+                    && !self.end_record(now, key, commit, effects)
+                {
                     effects.probe(BASE_MISSING);
                 }
                 self.end_dependents(now, id, effects);

@@ -3,13 +3,13 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
-use quorate_types::{NodeId, Now, Timestamp, WriterId};
+use quorate_machine::{Command, Effects, Gate, LaneShared, Record as _, Table, mutant};
+use quorate_types::{NodeId, NodeSet, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
 use crate::body::{Body, Item, Write};
 use crate::coordinator::OLDEST;
-use crate::message::{Kind, Message, Notice};
+use crate::message::{Kind, Message, Notice, Vote};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::refusals::NEVER_BEGAN;
@@ -34,6 +34,23 @@ where
 {
     fn reply(&self, to: NodeId, partition: u16, kind: Kind<'_>, effects: &mut impl Effects<Self>) {
         effects.send(to, &Message { partition, kind });
+    }
+
+    /// Gives a vote. For OK it is a promise, whenever it is given; against, none is needed.
+    fn vote(
+        &self,
+        to: NodeId,
+        partition: u16,
+        id: Timestamp,
+        vote: Vote,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let kind = Kind::Vote { id, vote };
+        if vote.is_ok() && !mutant!("meerkat_vote_before_durable") {
+            self.promise_to(to, partition, kind, effects);
+        } else {
+            self.reply(to, partition, kind, effects);
+        }
     }
 
     /// Whether a transaction is final on all replicas, so that nobody may ask about it any more.
@@ -69,7 +86,7 @@ where
         if let Some(record) = self.records.get(&key).filter(|record| !forgotten(record)) {
             let kind = match (record.decision, record.vote) {
                 (Some(commit), _) => Kind::Decided { id, commit, body: None },
-                (None, Some(vote)) => Kind::Vote { id, vote },
+                (None, Some(vote)) => return self.vote(from, partition, id, vote, effects),
                 // Promised, or accepted without having been asked: no vote for view 0 any more. It
                 // might complete a fast quorum that the backup coordinator has ruled out.
                 (None, None) => Kind::Superseded { id, view: record.view },
@@ -96,7 +113,10 @@ where
         let record = TxnRecord::voted(participants, bytes, vote, now.monotonic);
         self.records.insert(key, record);
         self.suspect(now, key, 0);
-        self.reply(from, partition, Kind::Vote { id, vote }, effects);
+        if vote.is_ok() {
+            self.append_vote(key, effects);
+        }
+        self.vote(from, partition, id, vote, effects);
     }
 
     /// ACCEPT (§5.2.2 step 5): takes a proposal unless a higher view was joined.
@@ -152,7 +172,12 @@ where
         {
             self.take_sets(key, body.bytes());
         }
-        self.reply(from, partition, Kind::Accepted { id, view }, effects);
+        self.append_record(key, effects);
+        let accepted = Kind::Accepted { id, view };
+        if mutant!("meerkat_accepted_before_durable") {
+            return self.reply(from, partition, accepted, effects);
+        }
+        self.promise_to(from, partition, accepted, effects);
     }
 
     /// DECIDED (§5.2.3). Before its VALIDATE, too: the record that stays behind keeps a late one
@@ -222,7 +247,7 @@ where
                 }
             }
         }
-        if !self.end_record(now, key, commit) {
+        if !self.end_record(now, key, commit, effects) {
             // If nothing else brings the base, it is told again.
             self.expect_end(now, key);
             return effects.probe(BASE_MISSING);
@@ -262,7 +287,7 @@ where
         let records = self.records.of(id).filter(|(_, record)| open(record));
         let keys: Vec<RecordKey> = records.map(|(key, _)| key).collect();
         for key in keys {
-            if self.end_record(now, key, commit) {
+            if self.end_record(now, key, commit, effects) {
                 self.acknowledge(now, id, key.partition, effects);
             }
         }
@@ -282,6 +307,7 @@ where
             Some(body) if commit && !self.install(key, body) => {
                 return self.ask_for_bases(now, from, key.partition, body, effects);
             }
+            Some(body) if commit => self.append_install(key, body.bytes(), effects),
             None if commit => {
                 return self.reply(from, key.partition, Kind::Pull { id: key.id() }, effects);
             }
@@ -303,7 +329,7 @@ where
             for key in self.baseless.remove(&id).unwrap_or_default() {
                 let open = self.records.get(&key).filter(|record| record.decision.is_none());
                 if open.is_some_and(|record| !record.body.is_empty())
-                    && self.end_record(now, key, true)
+                    && self.end_record(now, key, true, effects)
                 {
                     self.acknowledge(now, key.id(), key.partition, effects);
                     installed.push(key.id());
@@ -334,7 +360,13 @@ where
     /// Ends a transaction at this replica: installs or releases. Whether it has ended: a commit does
     /// not before the base of each of its deltas is here. It stays registered until then, as if it had
     /// not been heard of, and the node that decided it says so again until this one acknowledges.
-    pub(crate) fn end_record(&mut self, now: Now, key: RecordKey, commit: bool) -> bool {
+    pub(crate) fn end_record(
+        &mut self,
+        now: Now,
+        key: RecordKey,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
         let id = key.id();
         let record = self.records.get_mut(&key).expect("its callers have the record");
         if let Some(known) = record.decision {
@@ -342,6 +374,7 @@ where
             return true;
         }
         let registered = record.registered;
+        let known = registered && record.vote == Some(Ok(()));
         let body = core::mem::take(&mut record.body);
         let installs = registered || !mutant!("meerkat_dissenter_applies_nothing");
         if commit
@@ -377,6 +410,7 @@ where
         } else {
             self.spare(body);
         }
+        self.append_end(key, known, effects);
         if id.writer.is_guest() {
             if commit {
                 self.name_later(now, key);
@@ -446,19 +480,24 @@ where
         let queue = self.acks.entry((to, partition, notice)).or_default();
         Writer(queue).timestamp(id);
         if queue.len() >= ACKS_MAX * ID_BYTES {
-            effects.send(to, &Message { partition, kind: notice.of(queue) });
+            let message = Message { partition, kind: notice.of(queue) };
+            effects.send_behind(self.journal.gate(), NodeSet::only(to), &message);
             queue.clear();
         } else if self.acks_due == quorate_types::Instant::NEVER {
             self.acks_due = now.monotonic + self.config.message_loss_timeout / 4;
         }
     }
 
-    /// Sends what has waited for company long enough.
+    /// Sends what has waited for company long enough. That an end is known here is said once it is on
+    /// disk: the others forget it then.
     pub(crate) fn flush_acks(&mut self, effects: &mut impl Effects<Self>) {
         self.acks_due = quorate_types::Instant::NEVER;
+        let early = mutant!("meerkat_acknowledged_before_durable");
+        let gate = if early { Gate::OPEN } else { self.journal.gate() };
         for ((to, partition, notice), ids) in &mut self.acks {
             if !ids.is_empty() {
-                effects.send(*to, &Message { partition: *partition, kind: notice.of(ids) });
+                let message = Message { partition: *partition, kind: notice.of(ids) };
+                effects.send_behind(gate, NodeSet::only(*to), &message);
                 ids.clear();
             }
         }
@@ -477,10 +516,14 @@ where
             return effects.ignored("meerkat: CHECK of something that was not read");
         }
         let result = self.confirm(at, body);
-        if result.is_ok() {
-            self.read_high = self.read_high.max(at.version);
+        let kind = Kind::Checked { at, result };
+        if result.is_err() {
+            return self.reply(from, partition, kind, effects);
         }
-        self.reply(from, partition, Kind::Checked { at, result }, effects);
+        self.read_high = self.read_high.max(at.version);
+        self.reserve(at.version, effects);
+        let gate = self.reserved_gate(at.version);
+        effects.send_behind(gate, NodeSet::only(from), &Message { partition, kind });
     }
 
     // --- reclamation (N6.6, N4.5) -----------------------------------------------------------
@@ -520,6 +563,7 @@ where
                 key.id()
             );
             self.count(Counter::RecordsDropped);
+            *self.dropped = true;
             if record.decision == Some(true) && self.keeps_footprints(key.partition) {
                 self.footprints.push_back((key, record));
             } else {

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, LaneShared, Table};
-use quorate_types::{NodeSet, Now, Timestamp};
+use quorate_types::{Lsn, NodeSet, Now, Timestamp};
 
 use crate::attempt::{Part, Stage};
 use crate::body::Body;
@@ -27,6 +27,7 @@ where
             attempt.seen = NodeSet::only(self.config.node);
             attempt.superseded = false;
             attempt.timeouts = 0;
+            attempt.durable_at = Lsn::START;
             if let Stage::Closing { commit } = attempt.stage {
                 self.tell_again(now, version, commit, effects);
                 continue;
@@ -107,7 +108,7 @@ where
             if !self.votes_on(partition) {
                 continue;
             }
-            let vote = self.judge_anew(now, key, index, participants);
+            let vote = self.judge_anew(now, key, index, participants, effects);
             let node = self.config.node;
             let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
             match vote {
@@ -125,11 +126,22 @@ where
     }
 
     /// This replica's verdict on an own transaction that the last epoch did not know of.
-    fn judge_anew(&mut self, now: Now, key: RecordKey, index: usize, participants: u64) -> Vote {
+    fn judge_anew(
+        &mut self,
+        now: Now,
+        key: RecordKey,
+        index: usize,
+        participants: u64,
+        effects: &mut impl Effects<Self>,
+    ) -> Vote {
         let body = self.attempts[&key.version].parts[index].body.clone();
         let vote = self.judge(key.id(), key.partition, Body::trusted(&body));
         let record = TxnRecord::voted(participants, body, vote, now.monotonic);
         self.records.insert(key, record);
+        if vote.is_ok() {
+            self.append_vote(key, effects);
+            self.wait_for_log(key.version);
+        }
         vote
     }
 }

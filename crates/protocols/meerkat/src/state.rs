@@ -6,12 +6,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Deadlines, DetMap, HybridClock, LaneShared, Rng, Scan, Slab, Slot, Table, Timeouts,
-    Unhashed,
+    Command, Deadlines, DetMap, HybridClock, Journal, LaneShared, Rng, Scan, Slab, Slot, Table,
+    Timeouts, Unhashed,
 };
+use quorate_rifl::LeaseEnd;
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
-    Role, Timestamp, View, WriterId, limits, partition_of,
+    Duration, Epoch, Incarnation, Instant, LaneId, Lsn, MemberNumber, NodeId, NodeSet, Now,
+    Quorums, Role, Timestamp, View, WriterId, limits, partition_of,
 };
 
 use crate::attempt::{Attempt, Op};
@@ -19,10 +20,12 @@ use crate::attempts::Attempts;
 use crate::calls::ResultTracker;
 use crate::epoch::Change;
 use crate::join::Copying;
+use crate::log::Reserved;
 use crate::meta::Meta;
 use crate::occ::Reason;
 use crate::records::Records;
 use crate::recovery::Recovery;
+use crate::restore::Restored;
 use crate::txn_record::{RecordKey, TxnRecord};
 use crate::work::Work;
 
@@ -257,6 +260,25 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     /// How far the hybrid clock was ahead of the wall clock when another node's was heard last, in
     /// nanoseconds.
     pub(crate) clock_lead: Unhashed<u64>,
+    // --- the log ---
+    pub(crate) journal: Journal,
+    /// Own attempts by the place of their newest entry, as long as it is not durable.
+    pub(crate) undurable: VecDeque<(Lsn, u64)>,
+    pub(crate) reserved: Unhashed<Reserved>,
+    /// The place at which this lane has appended that it goes on in the epoch in force.
+    pub(crate) resumed_at: Lsn,
+    /// Ends of sessions that are not appended yet.
+    pub(crate) ended_sessions: Unhashed<Vec<LeaseEnd>>,
+    /// Whether records were dropped since the log was told of it.
+    pub(crate) dropped: Unhashed<bool>,
+    /// What came back from the log, until a view names this process.
+    pub(crate) restored: Option<Box<Restored>>,
+    /// What came back is this replica's state, and no epoch was released since.
+    pub(crate) revives: bool,
+    /// Whether the driver keeps what is appended.
+    pub(crate) keeps_log: Unhashed<bool>,
+    /// The floor when the last snapshot began, and whether that was handed out to its end.
+    pub(crate) saved: Unhashed<(u64, bool)>,
 }
 
 impl<T, X> Meerkat<T, X>
@@ -324,8 +346,24 @@ where
             work: Unhashed::default(),
             counters: Unhashed([0; COUNTERS.len()]),
             clock_lead: Unhashed(0),
+            journal: Journal::default(),
+            undurable: VecDeque::new(),
+            reserved: Unhashed::default(),
+            resumed_at: Lsn::START,
+            ended_sessions: Unhashed::default(),
+            dropped: Unhashed::default(),
+            restored: None,
+            revives: false,
+            keeps_log: Unhashed::default(),
+            saved: Unhashed::default(),
             config,
         }
+    }
+
+    /// Whether other lanes of this node may have appended, in logs without an order between them, what this
+    /// one reads of their keys.
+    pub(crate) fn shares_logs(&self) -> bool {
+        *self.keeps_log && self.config.lanes > 1
     }
 
     /// The partition of a key.
@@ -460,7 +498,8 @@ where
 
     /// Whether it holds everything that the active members hold.
     pub fn is_caught_up(&self) -> bool {
-        self.phase == Phase::Normal && (self.active || self.copying.is_done())
+        let is_whole = self.active || self.copying.is_done() && self.is_copy_durable();
+        self.phase == Phase::Normal && is_whole
     }
 
     /// Records that were copied from another replica to catch up.

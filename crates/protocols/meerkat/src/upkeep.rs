@@ -8,7 +8,7 @@ use quorate_machine::{
 use quorate_types::{Duration, Instant, NodeSet, Now, Role, WriterId};
 
 use crate::attempt::Stage;
-use crate::coordinator::FLOOR;
+use crate::coordinator::{FLOOR, SAVED};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::state::{Meerkat, Phase};
@@ -169,28 +169,35 @@ where
         self.floor_published = floor;
         self.table.set_cell(FLOOR, floor);
         self.drop_footprints(now);
+        self.append_stable(effects);
         self.collect(now, effects);
     }
 
     /// Tells each replica, and the other members of the clock.
     fn announce(&mut self, stable: u64, effects: &mut impl Effects<Self>) {
+        // That this lane has gone on in its epoch is on disk before the others' floors rise.
+        let gate = self.journal.gate();
         let mut told = NodeSet::only(self.config.node);
         for partition in 0..self.groups.len() as u16 {
             let group = self.groups[usize::from(partition)];
             let replicas = group.live.union(group.learners).without(self.config.node);
             if !replicas.is_empty() {
-                effects.broadcast(replicas, &Message { partition, kind: Kind::Stable { stable } });
+                let message = Message { partition, kind: Kind::Stable { stable } };
+                effects.send_behind(gate, replicas, &message);
             }
             told = told.union(replicas);
         }
         let others = self.view.active().difference(told);
         if !others.is_empty() && self.config.guest.is_none() {
-            effects.broadcast(others, &Message { partition: 0, kind: Kind::Stable { stable } });
+            let message = Message { partition: 0, kind: Kind::Stable { stable } };
+            effects.send_behind(gate, others, &message);
         }
     }
 
     pub(crate) fn all_are_released(&self) -> bool {
-        self.view.live().is_subset(self.released_by) || mutant!("meerkat_floor_before_release")
+        let is_written = self.journal.is_durable(self.resumed_at);
+        self.view.live().is_subset(self.released_by) && is_written
+            || mutant!("meerkat_floor_before_release")
     }
 
     /// The smallest watermark of all coordinators of this lane: everything up to it is final and
@@ -218,7 +225,11 @@ where
     /// Sweeps a part of this lane's records: removes those of deleted keys that the floor has passed,
     /// and deletes values past their time that nobody asks for.
     fn collect(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let floor = self.table.least(FLOOR);
+        let mut floor = self.table.least(FLOOR);
+        if self.shares_logs() && !mutant!("meerkat_deletions_forgotten_before_saved") {
+            // Another lane's log may have an older version of a key that was deleted since.
+            floor = floor.min(self.table.least(SAVED));
+        }
         for _ in 0..GRAVES_AT_ONCE {
             let Some((_, key)) = self.tombstones.pop_front_if(|(version, _)| *version <= floor)
             else {

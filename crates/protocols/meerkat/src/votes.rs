@@ -147,21 +147,33 @@ where
         }
     }
 
+    /// This node, as long as its own entries about an attempt are not on its disk: its vote and its
+    /// acceptance count for nothing until then.
+    fn unwritten(&self, attempt: &Attempt) -> NodeSet {
+        if self.journal.is_durable(attempt.durable_at) {
+            return NodeSet::EMPTY;
+        }
+        NodeSet::only(self.config.node)
+    }
+
     fn next_step(&self, version: u64, index: usize, late: bool) -> Step {
         let attempt = &self.attempts[&version];
         let part = &attempt.parts[index];
         let group = self.groups[usize::from(part.partition)];
         let quorums = group.quorums;
+        let unwritten = self.unwritten(attempt);
+        // A slow disk is no silent replica.
+        let late = late && unwritten.is_empty();
         if part.chosen.is_some() {
             return Step::Wait;
         }
         if let Some(ok) = part.proposal
             && !(mutant!("meerkat_votes_after_proposal") && part.ok.len() >= quorums.fast)
         {
-            let accepted = part.accepted.intersection(group.live).len();
+            let accepted = part.accepted.intersection(group.live).difference(unwritten).len();
             return if accepted >= quorums.majority { Step::Chosen(ok) } else { Step::Wait };
         }
-        let (ok, abort) = (part.ok.len(), part.abort.len());
+        let (ok, abort) = (part.ok.difference(unwritten).len(), part.abort.len());
         if ok >= quorums.fast {
             return Step::Chosen(true);
         }
@@ -210,12 +222,15 @@ where
         part.proposal = Some(ok);
         if here {
             part.accepted.insert(node);
+            self.append_record(key, effects);
+            self.wait_for_log(version);
         }
         effects.probe("meerkat: slow path");
         self.send_accept(version, index, effects);
-        let part = &self.attempts[&version].parts[index];
+        let attempt = &self.attempts[&version];
+        let accepted = attempt.parts[index].accepted.difference(self.unwritten(attempt));
         let group = self.groups[usize::from(partition)];
-        if part.accepted.intersection(group.live).len() >= group.quorums.majority {
+        if accepted.intersection(group.live).len() >= group.quorums.majority {
             let attempt = self.attempts.get_mut(&version).expect("just looked at");
             attempt.parts[index].chosen = Some(ok);
         }
@@ -329,9 +344,10 @@ where
         let key = RecordKey::new(id, partition);
         if self.records.contains_key(&key) {
             // What it read was here, or is since the epoch in which another replica was asked.
-            let has_ended = self.end_record(now, key, commit);
+            let has_ended = self.end_record(now, key, commit, effects);
             assert!(has_ended, "{id:?} changes what is not here");
             self.end_dependents(now, id, effects);
+            self.wait_for_log(id.version);
         }
         let group = self.groups[usize::from(partition)];
         let part = &self.attempts[&id.version].parts[index];
@@ -365,13 +381,17 @@ where
         if !known || !matches!(attempt.stage, Stage::Closing { .. }) {
             return false;
         }
+        // The others forget the transaction: it must not come back undecided here.
+        if !self.unwritten(attempt).is_empty() && !mutant!("meerkat_own_end_forgotten_early") {
+            return false;
+        }
         if let Some(attempt) = self.attempts.remove(&version) {
             self.recycle(attempt);
         }
         true
     }
 
-    fn advance_own_stable(&mut self) {
+    pub(crate) fn advance_own_stable(&mut self) {
         let stable = self.own_stable();
         self.advance_stable(self.writer(), stable);
     }

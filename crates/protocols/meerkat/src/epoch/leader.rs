@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, Gate, LaneShared, Table, mutant};
 use quorate_types::{Epoch, NodeId, Now};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of};
@@ -126,7 +126,7 @@ where
                 let mut bytes = Vec::new();
                 merged.encode(&mut bytes);
                 lead.merged = Some(bytes);
-                self.adopt(now, merged);
+                self.adopt(now, merged, effects);
                 self.send_adopts(now, effects);
                 self.try_release(now, effects);
             }
@@ -213,7 +213,7 @@ where
         self.try_release(now, effects);
     }
 
-    pub(super) fn try_release(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    pub(crate) fn try_release(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let others = self.view.live().without(self.config.node);
         let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
             return;
@@ -223,6 +223,12 @@ where
         let keeps =
             |node: NodeId| lead.adopted.get(&node).is_some_and(|adopted| adopted.parts == parts);
         let early = mutant!("meerkat_released_by_one");
+        // This node is one of those who keep it.
+        let written =
+            self.journal.gate() == Gate::OPEN || mutant!("meerkat_released_before_durable");
+        if !written {
+            return;
+        }
         if others.into_iter().all(keeps) || early {
             effects.broadcast(others, &Message { partition: 0, kind: Kind::Release });
             self.release(now, effects);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_check::{
     Bytes, Seeds, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
 };
-use quorate_harness::Disorder;
+use quorate_harness::{Clock, Disorder, Logs};
 use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
@@ -46,6 +46,10 @@ struct Plan {
     large: Option<fn(u16) -> usize>,
     /// Whether clients have sessions, and try each call again until they know its answer.
     sessions: bool,
+    /// What promises wait for.
+    logs: Logs,
+    /// Of 1000 steps, how many cut the power of all nodes, if they have logs.
+    outages: u64,
 }
 
 const PLAN: Plan = Plan {
@@ -62,6 +66,8 @@ const PLAN: Plan = Plan {
     lingers: false,
     large: None,
     sessions: false,
+    logs: Logs::None,
+    outages: 0,
 };
 
 /// A transaction that a client sent.
@@ -107,6 +113,7 @@ impl Run {
         let seeds = |node| base + u64::from(node);
         let mut replicas = Replicas::new(1, plan.configure);
         replicas.packed_bytes_max = plan.large.unwrap_or(replicas.packed_bytes_max);
+        replicas.logs = plan.logs;
         let mut cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
         let isolation = cluster.machine(1).isolation();
         Self {
@@ -225,6 +232,13 @@ impl Run {
     }
 
     fn crash(&mut self, node: u16) {
+        if self.plan.logs != Logs::None && self.rng.chance(2, 3) {
+            // It comes back with what it has on its disk.
+            if self.is_spare(node, false) && self.cluster.hosts[&node].up {
+                self.cluster.cut_power(node, &mut self.rng);
+            }
+            return;
+        }
         if self.forgetful.contains(&node) || self.is_spare(node, true) {
             self.forgetful.insert(node);
             self.cluster.crash(node);
@@ -236,10 +250,53 @@ impl Run {
         if self.cluster.hosts[&node].up {
             self.cluster.begin_life(node);
         } else {
-            let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
-            self.cluster.start_ahead(node, seed, ahead);
+            self.start(node);
         }
         self.decide(node, Role::Shadow);
+    }
+
+    /// Starts the next process of a node, with what its disk has.
+    fn start(&mut self, node: u16) {
+        let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
+        if self.plan.logs == Logs::None || self.forgetful.contains(&node) {
+            return self.cluster.start_ahead(node, seed, ahead);
+        }
+        self.cluster.restart(node, seed);
+        self.cluster.set_clock(node, Clock { ahead, ..Clock::default() });
+    }
+
+    /// The power of all nodes goes. Those whose disks have what they said go on, as what they were.
+    fn outage(&mut self) {
+        for node in 1..=self.plan.nodes {
+            if self.cluster.hosts[&node].up {
+                self.cluster.cut_power(node, &mut self.rng);
+            }
+        }
+        self.cluster.run_for(Duration::from_millis(self.rng.below(50)));
+        let mut roles = Vec::new();
+        for (node, role) in self.cluster.roles() {
+            let returns = role != Role::Down && !self.forgetful.contains(&node);
+            if returns {
+                self.start(node);
+            }
+            roles.push((node, if returns { role } else { Role::Down }));
+        }
+        let view = self.cluster.decide(&roles);
+        self.disorder.announce(&view);
+    }
+
+    /// What disks do in their own time.
+    fn log(&mut self) {
+        let node = self.node();
+        if !self.cluster.hosts[&node].up {
+            return;
+        }
+        if self.rng.chance(4, 5) {
+            self.cluster.flush_log(node);
+        } else {
+            let bytes = self.rng.below(300) as usize;
+            self.cluster.save_some(node, 0, bytes);
+        }
     }
 
     /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
@@ -278,6 +335,12 @@ impl Run {
         if self.rng.chance(self.plan.trouble, 1000) {
             self.trouble();
         }
+        if self.plan.logs != Logs::None && self.rng.chance(1, 4) {
+            self.log();
+        }
+        if self.plan.outages > 0 && self.rng.chance(self.plan.outages, 1000) {
+            self.outage();
+        }
         match self.rng.below(100) {
             at if at < self.plan.sent => self.submit(),
             0..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
@@ -298,7 +361,11 @@ impl Run {
         for node in 1..=self.plan.nodes {
             if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
                 self.decide(node, Role::Down);
-            } else if self.role(node) == Role::Down && self.cluster.hosts[&node].up {
+            }
+            // What is known of an epoch may lie on the disks of processes that have ended.
+            let returns = self.cluster.hosts[&node].up
+                || self.plan.logs != Logs::None && !self.forgetful.contains(&node);
+            if self.role(node) == Role::Down && returns {
                 self.come_back(node);
             }
         }
@@ -715,4 +782,31 @@ fn bad_networks_cost_time_only() {
 fn many_views_in_a_row_lose_nothing() {
     sweep(200, Plan { trouble: 60, ..PLAN });
     sweep(100, Plan { trouble: 60, nodes: 5, configure: serializable, ..PLAN });
+}
+
+/// Power cuts of one and of all at random moments, with snapshots in between.
+#[test]
+fn what_was_answered_survives_the_power() {
+    let plan = Plan { logs: Logs::Sync, outages: 4, sent: 12, ..PLAN };
+    let mut probes = sweep(400, plan);
+    probes.extend(sweep(150, Plan { trouble: 30, outages: 8, ..plan }));
+    let serializable = Plan { configure: serializable, skew: 5_000_000, ..plan };
+    probes.extend(sweep(150, serializable));
+    probes.extend(sweep(100, Plan { nodes: 5, keys: 3, ..serializable }));
+    probes.extend(sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan }));
+    assert!(probes.contains_key("meerkat: goes on from its log"));
+}
+
+#[test]
+fn large_values_survive_the_power() {
+    let plan = Plan { logs: Logs::Sync, outages: 5, large: Some(disagreeing), ..PLAN };
+    sweep(250, plan);
+    sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, trouble: 20, ..plan });
+}
+
+#[test]
+fn calls_take_effect_once_whatever_the_power_does() {
+    let plan = Plan { logs: Logs::Sync, outages: 4, sessions: true, trouble: 15, ..PLAN };
+    sweep(300, plan);
+    sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan });
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
-use quorate_harness::{Clock, Outbox, Process, Step, Subject};
+use quorate_harness::{Clock, Logs, Outbox, Process, Step, Subject};
 use quorate_machine::{MapTable, Outcome};
 use quorate_meerkat::{Answered, Config, Isolation, Kind, Meerkat, Merged, Message, Meta, Request};
 use quorate_rifl::{LeaseId, Permit, Sessions as _};
@@ -56,6 +56,7 @@ pub(crate) struct Replicas {
     /// From how many bytes on each node's collections are large.
     pub(crate) packed_bytes_max: fn(u16) -> usize,
     pub(crate) lanes: u16,
+    pub(crate) logs: Logs,
     pub(crate) ledger: Ledger,
     /// Attempts in order of appearance, for traces.
     pub(crate) names: Vec<Timestamp>,
@@ -64,7 +65,14 @@ pub(crate) struct Replicas {
 impl Replicas {
     pub(crate) fn new(lanes: u16, configure: fn(&mut Config)) -> Self {
         let packed_bytes_max = |_| usize::MAX;
-        Self { configure, packed_bytes_max, lanes, ledger: Ledger::default(), names: Vec::new() }
+        Self {
+            configure,
+            packed_bytes_max,
+            lanes,
+            logs: Logs::None,
+            ledger: Ledger::default(),
+            names: Vec::new(),
+        }
     }
 
     fn note_sent(&mut self, packet: &Packet, lies: bool) {
@@ -215,7 +223,9 @@ impl Cluster {
         mut ahead: impl FnMut(u16) -> i64,
         seed: impl Fn(u16) -> u64,
     ) -> Self {
+        let logs = replicas.logs;
         let mut cluster = Self(quorate_harness::Cluster::new(replicas));
+        cluster.keep_logs(logs);
         (1..=count).for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
         cluster.found();
         cluster.deliver_all();

@@ -1,0 +1,449 @@
+//! What comes back from the log, and what becomes of it: the state of an active replica when all
+//! restart, the base of a shadow's comparison otherwise.
+//!
+//! Each lane restores its own entries into the records that all lanes share, whole values by their
+//! versions, so that it matters to none in which order the lanes are read. A delta whose base another
+//! lane brings is *parked* until lane 0 has the entries of all lanes, and installs what is parked in
+//! the order of time. What has no base even then is reported as committed: its base has not ended here, so
+//! others report that, and the epoch change brings both.
+//!
+//! **To the epoch change a restart is an expulsion.** What came back is the report of a former life
+//! (`epoch.rs`), as if this process had stood still since: nobody of those epochs can hear of it any
+//! more, and the next merge has what it knew. So a restart of all needs no protocol of its own: the
+//! first view after it is merged from the reports of those who came back, as after any loss of a
+//! minority. It is right for the same reason: a vote, an acceptance or an adoption that anybody has
+//! heard of was on disk before. If too few have come back, the merge says so.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, Unreadable, mutant};
+use quorate_rifl::{LeaseEnd, LeaseId, Lost};
+use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, Now, Timestamp, WriterId, limits};
+use quorate_wire::{Malformed, Reader};
+
+use crate::body::Body;
+use crate::calls::ResultTracker;
+use crate::join::{install_entry, read_entry};
+use crate::log::{
+    ADOPTED, CLOCK, CLUSTER, COPIED, ENDED, GONE, INSTALL, RECORD, RESUMED, RecordEntry,
+    ResumedEntry, SESSIONS, STABLE, read_epoch,
+};
+use crate::merge::{Electorate, Merged, Report};
+use crate::meta::Meta;
+use crate::occ;
+use crate::records::Records;
+use crate::state::Meerkat;
+use crate::txn_record::{RecordKey, TxnRecord, read_partition};
+
+/// What a lane has brought back, besides versions of keys and records of calls.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct Restored {
+    /// The epoch in which the lane went on last, and who could vote in it.
+    resumed: (Epoch, Electorate),
+    /// Every timestamp at which this replica has voted for OK or has confirmed a read is at most this.
+    floor: u64,
+    /// Everything up to here is installed on all replicas.
+    installed: u64,
+    /// The highest number of a member that coordinated something.
+    highest: MemberNumber,
+    stable: BTreeMap<WriterId, u64>,
+    /// Records of that epoch.
+    records: Records,
+    footprints: VecDeque<(RecordKey, TxnRecord)>,
+    /// Committed transactions with a delta whose base has not come.
+    parked: Vec<(RecordKey, Vec<u8>)>,
+    /// The merged record that comes in, in parts.
+    incoming: Vec<u8>,
+    incoming_parts: u32,
+    /// On lane 0: the merged record that was adopted last, and of which epoch.
+    adopted: Option<(Epoch, Electorate, Merged)>,
+}
+
+const DAMAGED: Unreadable = Unreadable("meerkat: a damaged entry");
+
+fn damaged(_: Malformed) -> Unreadable {
+    DAMAGED
+}
+
+impl Restored {
+    /// Drops what is over everywhere.
+    fn drop_stable(&mut self, oldest: u64) {
+        for (writer, to) in &self.stable {
+            while let Some((key, record)) = self.records.pop_up_to(*writer, *to) {
+                if record.decision == Some(true) && record.since > Instant::ZERO {
+                    self.footprints.push_back((key, record));
+                }
+            }
+        }
+        self.footprints.retain(|(_, record)| record.since.0 >= oldest);
+    }
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + LaneShared,
+    X: Command<Owned = X>,
+{
+    /// Takes in an entry of an earlier process.
+    pub(crate) fn restore_entry(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.restored.get_or_insert_default();
+        let mut reader = Reader(entry);
+        match reader.u8().map_err(damaged)? {
+            RECORD => self.restore_record(&mut reader),
+            INSTALL => {
+                let id = reader.timestamp().map_err(damaged)?;
+                let key = RecordKey::new(id, read_partition(&mut reader).map_err(damaged)?);
+                let sets = reader.rest();
+                Body::check(sets).map_err(damaged)?;
+                self.check_restored(&key)?;
+                self.restore_install(key, sets);
+                Ok(())
+            }
+            COPIED => self.restore_copied(&mut reader),
+            GONE => {
+                let version = reader.timestamp().map_err(damaged)?;
+                let key = reader.rest();
+                if key.len() > limits::KEY_BYTES_MAX {
+                    return Err(DAMAGED);
+                }
+                self.let_go(key, version);
+                Ok(())
+            }
+            ADOPTED => self.restore_adopted(&mut reader),
+            RESUMED => {
+                let entry = ResumedEntry::decode(&mut reader).map_err(damaged)?;
+                reader.end().map_err(damaged)?;
+                self.restore_resumed(entry);
+                Ok(())
+            }
+            STABLE => self.restore_stable(&mut reader),
+            CLOCK => {
+                let until = reader.u64().map_err(damaged)?;
+                reader.end().map_err(damaged)?;
+                let restored = self.restored.get_or_insert_default();
+                restored.floor = restored.floor.max(until);
+                Ok(())
+            }
+            SESSIONS => {
+                let partition = read_partition(&mut reader).map_err(damaged)?;
+                let tracker = self.trackers.get_mut(usize::from(partition)).ok_or(DAMAGED)?;
+                tracker.merge(reader.rest()).map_err(damaged)
+            }
+            CLUSTER => {
+                let cluster = Incarnation(reader.u64().map_err(damaged)?);
+                reader.end().map_err(damaged)?;
+                self.restore_cluster(cluster)
+            }
+            ENDED => {
+                let (lease, granted) =
+                    (LeaseId(reader.u64().map_err(damaged)?), reader.u64().map_err(damaged)?);
+                let lost = match reader.u8().map_err(damaged)? {
+                    0 => Lost::Expired,
+                    1 => Lost::Closed,
+                    _ => return Err(DAMAGED),
+                };
+                reader.end().map_err(damaged)?;
+                self.forget_session(&LeaseEnd { lease, granted, lost });
+                Ok(())
+            }
+            _ => Err(Unreadable("meerkat: an unknown entry")),
+        }
+    }
+
+    /// Whether a transaction is one that this lane can have a record of.
+    fn check_restored(&mut self, key: &RecordKey) -> Result<(), Unreadable> {
+        let is_here = key.writer.lane(self.config.lanes) == self.config.lane;
+        if key.version == 0 || !is_here || usize::from(key.partition) >= self.trackers.len() {
+            return Err(Unreadable("meerkat: an entry about a transaction of another lane"));
+        }
+        let restored = self.restored.get_or_insert_default();
+        if !key.writer.is_guest() {
+            restored.highest = restored.highest.max(key.writer.member());
+        }
+        Ok(())
+    }
+
+    fn restore_record(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let (key, entry) = RecordEntry::decode(reader).map_err(damaged)?;
+        reader.end().map_err(damaged)?;
+        if let Some(sets) = entry.sets {
+            Body::check(sets).map_err(damaged)?;
+        }
+        self.check_restored(&key)?;
+        let restored = self.restored.get_or_insert_default();
+        let (record, _) = restored.records.get_or_insert_with(key, TxnRecord::default);
+        if record.decision.is_some_and(|end| entry.decision.is_some_and(|other| other != end)) {
+            return Err(Unreadable("meerkat: two ends of one transaction"));
+        }
+        record.participants |= entry.participants;
+        record.vote = entry.voted.then_some(Ok(()));
+        if let Some((view, ok)) = entry.proposed
+            && view >= record.view
+        {
+            record.accept(view, ok);
+        }
+        if let Some(sets) = entry.sets {
+            record.body = sets.to_vec();
+        }
+        if entry.since > 0 {
+            record.since = Instant(entry.since);
+        }
+        if entry.decision.is_none() || record.decision.is_some() {
+            return Ok(());
+        }
+        record.decision = entry.decision;
+        let body = core::mem::take(&mut record.body);
+        if entry.decision == Some(true) && !body.is_empty() {
+            self.restore_install(key, &body);
+            let restored = self.restored.get_or_insert_default();
+            if let Some(record) = restored.records.get_mut(&key) {
+                record.body = body;
+            }
+        }
+        Ok(())
+    }
+
+    /// Installs a committed transaction, or parks it.
+    fn restore_install(&mut self, key: RecordKey, sets: &[u8]) {
+        let body = Body::trusted(sets);
+        self.complete_call(key.id(), key.partition, body);
+        self.add_tombstones(key.id(), body);
+        if !occ::apply(&mut self.table, key.id(), body) {
+            let restored = self.restored.get_or_insert_default();
+            restored.parked.push((key, sets.to_vec()));
+        }
+    }
+
+    fn restore_copied(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        while !reader.0.is_empty() {
+            let entry = read_entry(reader).map_err(damaged)?;
+            if entry.0.len() > limits::KEY_BYTES_MAX {
+                return Err(DAMAGED);
+            }
+            let by = (self.config.lanes > 1).then_some(self.config.lane);
+            install_entry(&mut self.table, entry, self.life, by);
+        }
+        Ok(())
+    }
+
+    /// Nothing is held of a key up to this version. Other lanes' logs may bring older versions of the key
+    /// back, in any order: with them it stays as a deletion, until all of them are over.
+    fn let_go(&mut self, key: &[u8], version: Timestamp) {
+        if self.config.lanes == 1 {
+            self.table.remove_if(key, |record| record.meta().wts <= version);
+            return;
+        }
+        let mut record = self.table.lock_key(key, 0);
+        let meta = record.meta();
+        if meta.wts <= version {
+            record.clear();
+            record.set_meta(Meta { wts: version, ..meta });
+            record.locked_state_mut().set_logged_by(Some(self.config.lane));
+        }
+        drop(record);
+        self.tombstones.push_back((version.version, key.into()));
+    }
+
+    fn restore_adopted(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let (epoch, electorate) = read_epoch(reader).map_err(damaged)?;
+        let number = reader.u32().map_err(damaged)?;
+        let parts = reader.u32().map_err(damaged)?;
+        let restored = self.restored.get_or_insert_default();
+        if number == 0 {
+            // What an earlier process had not come to the end of is forgotten.
+            restored.incoming.clear();
+            restored.incoming_parts = 0;
+        }
+        if number != restored.incoming_parts || number >= parts {
+            return Err(Unreadable("meerkat: a part of a merged record out of turn"));
+        }
+        restored.incoming.extend_from_slice(reader.rest());
+        restored.incoming_parts += 1;
+        if restored.incoming_parts < parts {
+            return Ok(());
+        }
+        let bytes = core::mem::take(&mut restored.incoming);
+        let merged = Merged::decode(&bytes).map_err(damaged)?;
+        let partitions = self.config.partitions.len();
+        if merged.settled.keys().any(|key| usize::from(key.partition) >= partitions) {
+            return Err(DAMAGED);
+        }
+        restored.adopted = Some((epoch, electorate, merged));
+        Ok(())
+    }
+
+    /// The lane went on: what it knew of earlier epochs is over, by what lane 0 had adopted.
+    fn restore_resumed(&mut self, entry: ResumedEntry) {
+        let restored = self.restored.get_or_insert_default();
+        restored.resumed = (entry.epoch, entry.electorate);
+        restored.floor = restored.floor.max(entry.floor);
+        restored.records = Records::new();
+        restored.footprints.clear();
+        let adopted = restored.adopted.take();
+        if let Some((epoch, _, merged)) = &adopted
+            && *epoch == entry.epoch
+        {
+            for (key, sets) in committed(merged) {
+                if key.writer.lane(self.config.lanes) == self.config.lane {
+                    self.restore_install(key, sets);
+                } else if !occ::apply(&mut self.table, key.id(), Body::trusted(sets)) {
+                    let restored = self.restored.get_or_insert_default();
+                    restored.parked.push((key, sets.to_vec()));
+                }
+                self.note_logged_here(key.id(), Body::trusted(sets));
+            }
+        }
+        self.restored.get_or_insert_default().adopted = adopted;
+    }
+
+    /// The log of this lane has what a transaction of another lane has installed.
+    pub(crate) fn note_logged_here(&mut self, id: Timestamp, body: Body<'_>) {
+        let lane = self.config.lane;
+        if self.config.lanes == 1 || id.writer.lane(self.config.lanes) == lane {
+            return;
+        }
+        for item in body.iter().filter(|item| item.write.is_some()) {
+            if let Some(mut record) = self.table.lock_existing(item.key)
+                && record.meta().wts == id
+            {
+                record.locked_state_mut().set_logged_by(Some(lane));
+            }
+        }
+    }
+
+    fn restore_stable(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let oldest = reader.u64().map_err(damaged)?;
+        let floor = reader.u64().map_err(damaged)?;
+        let restored = self.restored.get_or_insert_default();
+        restored.installed = restored.installed.max(floor);
+        while !reader.0.is_empty() {
+            let to = reader.timestamp().map_err(damaged)?;
+            let known = restored.stable.entry(to.writer).or_default();
+            *known = to.version.max(*known);
+        }
+        restored.drop_stable(oldest);
+        Ok(())
+    }
+
+    fn restore_cluster(&mut self, cluster: Incarnation) -> Result<(), Unreadable> {
+        let former = core::mem::replace(&mut self.cluster, cluster);
+        if former.0 == 0 || former == cluster {
+            return Ok(());
+        }
+        if self.config.lanes > 1 {
+            // The lanes' entries can't be told apart by cluster once they are in one table.
+            return Err(Unreadable("meerkat: a log of two clusters"));
+        }
+        self.table.reset();
+        self.trackers.fill(ResultTracker::default());
+        self.tombstones.clear();
+        self.restored = Some(alloc::boxed::Box::default());
+        Ok(())
+    }
+
+    /// All entries are in.
+    pub(crate) fn end_restore(&mut self) {
+        self.restored.get_or_insert_default().drop_stable(0);
+    }
+
+    /// The first view that names this process: what came back is its state, if it is active, or its
+    /// base. Gives what lane 0 has to know.
+    pub(crate) fn take_restored(
+        &mut self,
+        now: Now,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Restored> {
+        let restored = *self.restored.take()?;
+        if self.view.cluster != self.cluster {
+            self.trackers.fill(ResultTracker::default());
+            self.tombstones.clear();
+            return None;
+        }
+        // Or a transaction of this life could have the id of one of an earlier life.
+        assert!(
+            restored.highest < self.member || restored.highest.0 == 0,
+            "member {} of this view has coordinated before this process began",
+            self.member
+        );
+        self.observe(now, restored.floor);
+        if self.active {
+            effects.probe("meerkat: goes on from its log");
+            self.revives = !mutant!("meerkat_restored_trusts_absence");
+        } else if mutant!("meerkat_restored_counts_as_own") {
+            return None;
+        } else {
+            self.trackers.fill(ResultTracker::default());
+            self.tombstones.clear();
+            self.leave_base();
+        }
+        Some(restored)
+    }
+
+    /// On lane 0, once all lanes have frozen: what this process would have reported if it had stood still
+    /// since its power went.
+    pub(crate) fn compose_report(&mut self, now: Now, shares: Vec<Restored>) -> Option<Report> {
+        let mut adopted = None;
+        let (mut epoch, mut electorate) = (Epoch(0), Electorate::default());
+        let mut parked: BTreeMap<(Timestamp, u16), Vec<u8>> = BTreeMap::new();
+        let (mut floor, mut installed) = (0, 0);
+        let mut lanes = Vec::new();
+        for mut share in shares {
+            adopted = adopted.or(share.adopted.take());
+            if share.resumed.0 > epoch {
+                (epoch, electorate) = share.resumed;
+            }
+            floor = floor.max(share.floor);
+            installed = installed.max(share.installed);
+            let park = |(key, sets): (RecordKey, _)| ((key.id(), key.partition), sets);
+            parked.extend(share.parked.drain(..).map(park));
+            lanes.push(share);
+        }
+        let mut records = Records::new();
+        let released = epoch;
+        if let Some((of, voters, merged)) = &adopted
+            && *of >= released
+        {
+            (epoch, electorate) = (*of, *voters);
+            floor = floor.max(merged.floor);
+            records = merged.records();
+            if *of == released {
+                let sets = committed(merged).map(|(key, sets)| (key, sets.to_vec()));
+                parked.extend(sets.map(|(key, sets)| ((key.id(), key.partition), sets)));
+            }
+        }
+        if epoch == Epoch(0) || mutant!("meerkat_restored_without_report") {
+            return None;
+        }
+        for share in lanes.into_iter().filter(|share| share.resumed.0 == epoch) {
+            records.extend(share.footprints);
+            records.extend(share.records);
+        }
+        for ((id, partition), sets) in parked {
+            if !mutant!("meerkat_parked_forgotten") {
+                occ::apply(&mut self.table, id, Body::trusted(&sets));
+            }
+            // It is in the next merged record, which this lane's log will have.
+            self.note_logged_here(id, Body::trusted(&sets));
+            let (decision, body) = (Some(true), sets);
+            let record = TxnRecord { decision, body, ..TxnRecord::default() };
+            records.insert(RecordKey::new(id, partition), record);
+        }
+        if mutant!("meerkat_floor_not_restored") {
+            floor = 0;
+        }
+        let (last_normal, clock) = (epoch, self.clock(now));
+        Some(Report { last_normal, electorate, floor, installed, clock, records })
+    }
+}
+
+/// What a merged record has committed, in the order of time.
+fn committed(merged: &Merged) -> impl Iterator<Item = (RecordKey, &[u8])> {
+    let has_sets = |settled: &crate::merge::Settled| settled.commit && !settled.body.is_empty();
+    let mut all: Vec<_> = { merged.settled.iter() }
+        .filter(|(_, settled)| has_sets(settled))
+        .map(|(key, settled)| (*key, &settled.body[..]))
+        .collect();
+    all.sort_unstable_by_key(|(key, _)| key.id());
+    all.into_iter()
+}
