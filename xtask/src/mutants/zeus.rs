@@ -58,6 +58,12 @@ const fn remote_mutant(name: &'static str, guard: &'static str, in_gate: bool) -
     Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
 }
 
+/// A guard of copies outside the groups of keys.
+const fn extra_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    const CHECKS: &[Check] = &[Tests("zeus", "extras::")];
+    Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
+}
+
 /// Zeus's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant("zeus_owner_not_asked", "the owner of a key is one of its arbiters", false),
@@ -554,5 +560,54 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "zeus_remote_read_never_gives_up",
         "who asks in vain for what is always being written becomes its owner",
         false,
+    ),
+    extra_mutant(
+        "zeus_given_beside_extra_readers",
+        "an owner withdraws extra copies before it gives a key away",
+        true,
+    ),
+    extra_mutant(
+        "zeus_late_reader_forgotten",
+        "extra readers of an epoch follow until they have recovered in the next",
+        true,
+    ),
+    extra_mutant(
+        "zeus_extra_copy_not_applied",
+        "an extra reader applies to its copy what it acknowledges",
+        false,
+    ),
+    extra_mutant(
+        "zeus_grant_overwrites_newer",
+        "a grant leaves alone what was applied since it was sent",
+        false,
+    ),
+    extra_mutant(
+        "zeus_grant_revives_deleted",
+        "a grant counts only where the record that it was asked for is still there",
+        false,
+    ),
+    extra_mutant("zeus_grant_of_any_number", "a grant counts for its request alone", false),
+    extra_mutant(
+        "zeus_old_end_believed",
+        "the end of a copy counts for its request and earlier ones",
+        false,
+    ),
+    extra_mutant("zeus_copy_read_before_grant", "a copy is read from its grant on", false),
+    extra_mutant("zeus_grants_uncommitted", "what is granted is committed", false),
+    extra_mutant(
+        "zeus_reader_counts_from_its_word",
+        "an extra reader is a follower from the step in which it is granted its copy",
+        false,
+    ),
+    extra_mutant("zeus_loan_without_readers", "a loan names the extra readers", false),
+    extra_mutant(
+        "zeus_reader_added_to_loan",
+        "no extra reader is added while a key is lent",
+        false,
+    ),
+    extra_mutant(
+        "zeus_copies_outlive_epoch",
+        "a lane drops its extra copies when it stops for a view",
+        true,
     ),
 ];

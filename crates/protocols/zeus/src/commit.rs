@@ -216,7 +216,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             depends_on.push(self.pipeline.touched.write(item.key, slot));
             let group = self.layout.group(item.key);
             self.turn.told_taken(item.key, group);
-            followers = followers.union(group);
+            followers = followers.union(group).union(self.extra_readers(item.key));
         }
         depends_on.extend(read.iter().map(|key| self.pipeline.touched.read(key, slot)));
         depends_on.retain(|slot| *slot > 0);
@@ -346,10 +346,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn renew_slots(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let wait = self.wait(now);
         for slot in self.pipeline.committed + 1..=self.pipeline.last() {
+            let (items, _) = self.pipeline.changed_by(slot).expect("it is under way");
+            let items = Items::trusted(items).iter();
+            let late = items.map(|item| self.extra_readers(item.key));
+            let late = late.fold(NodeSet::EMPTY, NodeSet::union);
             let under_way = self.pipeline.get_mut(slot).expect("it is under way");
             let items = Items::trusted(&under_way.items);
-            let followers =
-                followers(&self.layout, items, &under_way.call).without(self.layout.node);
+            let followers = followers(&self.layout, items, &under_way.call);
+            let followers = followers.union(late).without(self.layout.node);
             under_way.followers = followers;
             under_way.applied = NodeSet::EMPTY;
             if !mutant!("zeus_wait_outlives_epoch") {

@@ -20,7 +20,7 @@ use quorate_machine::{Collection, Command, Content, Effects, LaneShared, Record,
 use quorate_types::{MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::message::{Items, Message};
-use crate::meta::Meta;
+use crate::meta::{Extra, Meta};
 use crate::state::{Key, Zeus};
 
 /// What a transaction has left in the keys whose values it has changed in place.
@@ -63,9 +63,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) -> Vec<Key> {
         let layout = Arc::clone(&self.layout);
         let mut lacking = Vec::new();
-        for item in items.iter().filter(|item| layout.in_group(item.key)) {
+        for item in items.iter() {
             let Some(base) = item.base.filter(|_| !wholes.contains_key(item.key)) else { continue };
             let record = self.table.lock_existing(item.key);
+            let is_copy = record.as_ref().is_some_and(|it| it.meta().extra != Extra::None);
+            if !layout.in_group(item.key) && !is_copy {
+                continue;
+            }
             let is_here = record.is_some_and(|mut record| {
                 let held = record.meta().version;
                 let is_base = held == base || mutant!("zeus_delta_on_any_base");

@@ -282,11 +282,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Some(round) = self.rounds.get(key).filter(|round| !round.agreed) else { return };
         let (requester, previous) = (round.requester, round.previous);
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
+        let has_readers = is_owner && self.withdraw_readers(now, key, effects);
         if is_owner && self.lanes.is_lent(key) {
             self.recall(key, requester.stamp, effects);
             return effects.probe("zeus: the owner defers its answer");
         }
-        if is_owner && !self.may_give(key, requester, previous.owner) {
+        if is_owner && (has_readers || !self.may_give(key, requester, previous.owner)) {
             return effects.probe("zeus: the owner defers its answer");
         }
         if is_owner && self.layout.node_of(requester.member) != Some(self.layout.node) {

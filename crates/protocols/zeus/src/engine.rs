@@ -24,34 +24,58 @@ pub struct Options {
     /// Members of the group of each key; 0 for as many as survive the loss of any minority of the
     /// voters, and 3 at least.
     pub replicas: u64,
+    /// Most nodes outside the group of a key that keep a copy of it because they read it often.
+    pub extra_readers: u64,
     /// How old a deleted key gets before it is forgotten; no configuration file sets it.
     pub collect_every: Duration,
+    /// After how many reads of a key that others answer a node asks for a copy; no configuration file sets
+    /// it.
+    pub extra_after: u32,
 }
 
 impl Options {
     /// Default for [`Options::collect_every`]. An `EXEC` that comes sooner after its `WATCH` never
     /// fails without need.
     pub const COLLECT_EVERY: Duration = Duration::from_secs(10);
+    /// Default for [`Options::extra_readers`].
+    pub const EXTRA_READERS: usize = 2;
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { replicas: 0, collect_every: Self::COLLECT_EVERY }
+        Self {
+            replicas: 0,
+            extra_readers: Self::EXTRA_READERS as u64,
+            collect_every: Self::COLLECT_EVERY,
+            extra_after: Config::EXTRA_AFTER,
+        }
     }
 }
 
 impl quorate_engine::Options for Options {
-    const SPECS: &'static [OptionSpec] = &[OptionSpec {
-        name: "replicas",
-        kind: OptionKind::Number { min: 0, max: limits::MEMBERS_MAX as u64 },
-        doc: "How many nodes keep a copy of each key; 0 for 3, or for more where a minority of the \
+    const SPECS: &'static [OptionSpec] = &[
+        OptionSpec {
+            name: "replicas",
+            kind: OptionKind::Number { min: 0, max: limits::MEMBERS_MAX as u64 },
+            doc: "How many nodes keep a copy of each key; 0 for 3, or for more where a minority of the \
               nodes is 3 or more. Fewer cost less, and lose what they keep if all of them fail.",
-    }];
+        },
+        OptionSpec {
+            name: "extra_readers",
+            kind: OptionKind::Number { min: 0, max: limits::MEMBERS_MAX as u64 },
+            doc: "How many more nodes may keep a copy of a key because they read it often; each costs two \
+              messages for a write of the key. 0 for none.",
+        },
+    ];
 
     fn set(&mut self, name: &str, value: OptionValue<'_>) {
         match (name, value) {
             ("replicas", OptionValue::Number(number)) => {
                 self.replicas = u64::try_from(number).expect("it was checked against the options");
+            }
+            ("extra_readers", OptionValue::Number(number)) => {
+                self.extra_readers =
+                    u64::try_from(number).expect("it was checked against the options");
             }
             _ => unreachable!("{name} = {value} was checked against the options"),
         }
@@ -60,6 +84,7 @@ impl quorate_engine::Options for Options {
     fn get(&self, name: &str) -> OptionValue<'static> {
         match name {
             "replicas" => OptionValue::Number(self.replicas as i64),
+            "extra_readers" => OptionValue::Number(self.extra_readers as i64),
             _ => unreachable!("there is no option {name}"),
         }
     }
@@ -89,9 +114,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         let (message_loss_timeout, op_timeout) = (context.message_loss_timeout, context.op_timeout);
         let replicas = usize::try_from(options.replicas).expect("a number of members");
         let config = Config::new(node, incarnation, lane, seed);
-        let collect_every = options.collect_every;
-        let config =
-            Config { lanes, replicas, message_loss_timeout, op_timeout, collect_every, ..config };
+        let extra_readers = usize::try_from(options.extra_readers).expect("a number of members");
+        let Options { collect_every, extra_after, .. } = *options;
+        let config = Config {
+            lanes,
+            replicas,
+            message_loss_timeout,
+            op_timeout,
+            collect_every,
+            extra_readers,
+            extra_after,
+            ..config
+        };
         Self::new(config, table)
     }
 
@@ -202,6 +236,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("remote_reads", counters.remote_reads),
             ("remote_repeats", counters.remote_repeats),
             ("remote_moves", counters.remote_moves),
+            ("copies_begun", counters.copies_begun),
+            ("copies_ended", counters.copies_ended),
+            ("readers_added", counters.readers_added),
+            ("readers_ended", counters.readers_ended),
         ]
     }
 
@@ -214,6 +252,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("rounds", self.rounds.len() as u64),
             ("sessions", self.calls.sessions()),
             ("bouncing", self.bounces.len() as u64),
+            ("extra_copies", self.copies.len() as u64),
+            ("extra_copy_bytes", self.copies.bytes() as u64),
+            ("extra_readers", self.readers.len() as u64),
         ]
     }
 }

@@ -34,12 +34,32 @@ use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{
     Epoch, Instant, LaneId, NodeId, NodeSet, Now, Timestamp, WriterId, lane_of_key,
 };
+use quorate_wire::{Malformed, Reader};
 
 use crate::follower::{Applied, Stream};
 use crate::lanes::Letter;
-use crate::message::{FloorStep, Items, Message};
+use crate::message::{Items, Message};
 use crate::meta::Meta;
 use crate::state::Zeus;
+
+/// A step of raising the floor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FloorStep {
+    /// Node → leader: there is something to forget.
+    Wish,
+    /// Leader → all: begin above it from now on.
+    Prepare,
+    /// Node → leader: what it had under way is committed.
+    Promised,
+    /// Leader → all: know that of others.
+    Finish,
+    /// Node → leader: it does.
+    Ready,
+    /// Leader → all: it is the floor.
+    Commit,
+    /// Node → leader: it knows.
+    Committed,
+}
 
 /// The floor of this lane, and the round that may be raising it.
 #[derive(Clone, Hash, Debug)]
@@ -91,6 +111,14 @@ pub(crate) fn floor_version(at: u64) -> Timestamp {
         0 => Timestamp::ZERO,
         _ if mutant!("zeus_absent_at_zero") => Timestamp::ZERO,
         at => Timestamp::new(at, WriterId(u32::MAX)),
+    }
+}
+
+impl FloorStep {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        use FloorStep::{Commit, Committed, Finish, Prepare, Promised, Ready, Wish};
+        let steps = [Wish, Prepare, Promised, Finish, Ready, Commit, Committed];
+        steps.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown step of a floor"))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
 use crate::message::{Item, Items, Settled, Update};
-use crate::meta::{DataState, Meta, OwnerState};
+use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::Zeus;
 use crate::window::Window;
 
@@ -308,8 +308,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let items = Items::trusted(&applied.items);
         let is_missing = |item: Item<'_>| {
             let record = self.table.lock_existing(item.key);
-            let held = record.map_or(Timestamp::ZERO, |record| record.meta().version);
-            layout.in_group(item.key) && held < version
+            let held = record.map(|record| record.meta()).unwrap_or_default();
+            (layout.in_group(item.key) || held.extra != Extra::None) && held.version < version
         };
         if !items.iter().any(is_missing) || mutant!("zeus_learnt_key_left_out") {
             return true;
@@ -338,12 +338,46 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let layout = Arc::clone(&self.layout);
-        for item in items.iter().filter(|item| layout.in_group(item.key)) {
+        for item in items.iter() {
             let whole = wholes.get(item.key);
-            if let Some(left) = self.apply_item(now, coordinator, version, &item, whole, effects) {
+            let left = match layout.in_group(item.key) {
+                true => self.apply_item(now, coordinator, version, &item, whole, effects),
+                false => self.apply_to_copy(version, &item, whole, effects),
+            };
+            if let Some(left) = left {
                 wholes.insert(item.key.into(), left);
             }
         }
+    }
+
+    /// The same for a key outside its group, if this node has a copy or has asked for one. No copy is kept
+    /// of a key that is absent: there is no floor for it here.
+    fn apply_to_copy(
+        &mut self,
+        version: Timestamp,
+        item: &Item<'_>,
+        whole: Option<&Collection>,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Collection> {
+        let mut record = self.table.lock_existing(item.key)?;
+        let meta = record.meta();
+        let is_older = meta.extra == Extra::None || meta.version >= version;
+        if is_older || mutant!("zeus_extra_copy_not_applied") {
+            return None;
+        }
+        let put = match item.content {
+            Some(_) => put(&mut record, Meta::default(), version, item, whole),
+            None => Ok(None),
+        };
+        drop(record);
+        if item.content.is_none() {
+            self.table.remove_if(item.key, |record| record.meta().extra != Extra::None);
+        }
+        self.note_changed(item.key, effects);
+        put.unwrap_or_else(|reason| {
+            effects.refused(reason);
+            None
+        })
     }
 
     /// Takes over what a transaction has left in one key, unless a later one has been here. Rounds are
@@ -478,9 +512,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn validate(&mut self, applied: &Applied, effects: &mut impl Effects<Self>) {
         let items = Items::trusted(&applied.items);
         let layout = Arc::clone(&self.layout);
-        for item in items.iter().filter(|item| layout.in_group(item.key)) {
+        for item in items.iter() {
             let Some(mut record) = self.table.lock_existing(item.key) else { continue };
             let meta = record.meta();
+            if !layout.in_group(item.key) && meta.extra == Extra::None {
+                continue;
+            }
             if meta.version == applied.version && meta.data == DataState::Invalid {
                 record.set_meta(Meta { data: DataState::Valid, ..meta });
                 drop(record);

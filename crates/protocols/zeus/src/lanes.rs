@@ -21,7 +21,9 @@ use quorate_machine::{
     Command, Completion, Effects, LaneShared, Origins, Outcome, Share, Slab, Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
-use quorate_types::{Epoch, Incarnation, LaneId, NodeId, Now, Tag, Timestamp, View, lane_of_key};
+use quorate_types::{
+    Epoch, Incarnation, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View, lane_of_key,
+};
 
 use crate::calls::home_key;
 use crate::meta::Meta;
@@ -92,6 +94,8 @@ pub enum Letter<X: Command> {
         /// The lane's clock: above all that its transactions on the key have written, and not below what it
         /// has promised to begin above.
         clock: u64,
+        /// Nodes outside the key's group that follow it.
+        readers: NodeSet,
     },
     /// To the borrower: something of this age wants the key back.
     Recall {
@@ -123,6 +127,18 @@ pub enum Letter<X: Command> {
         /// The floor.
         at: u64,
     },
+    /// To a key's lane: reads of it are forwarded so often that a copy is wanted.
+    WantCopy {
+        /// The key.
+        key: Key,
+    },
+    /// To a key's lane: it was read here.
+    Used {
+        /// The key.
+        key: Key,
+        /// So often since the last time.
+        uses: u32,
+    },
     /// To the other lanes: a key of this unit bounces.
     Bounces {
         /// The unit.
@@ -153,6 +169,8 @@ struct Borrowed {
     epoch: Epoch,
     by_default: bool,
     recalled: Option<Timestamp>,
+    /// Nodes outside its group that follow it, as the lender knew in that epoch.
+    readers: NodeSet,
 }
 
 /// A key of this lane that another has.
@@ -243,6 +261,18 @@ impl<X: Command> Lanes<X> {
         self.borrowed.contains_key(key)
     }
 
+    /// The nodes outside the group of a borrowed key that follow it. What was lent in an earlier epoch names
+    /// former ones.
+    pub(crate) fn readers_of_borrowed(
+        &self,
+        key: &[u8],
+        epoch: Epoch,
+        former: impl FnOnce(NodeSet) -> NodeSet,
+    ) -> NodeSet {
+        let Some(borrowed) = self.borrowed.get(key) else { return NodeSet::EMPTY };
+        if borrowed.epoch == epoch { borrowed.readers } else { former(borrowed.readers) }
+    }
+
     /// Whether another lane asks for a key.
     pub(crate) fn is_any_asked(&self, key: &Key) -> bool {
         let mut from = self.asks.range((key.clone(), LaneId(0))..);
@@ -283,6 +313,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: old view");
         }
         self.lanes.next_view = Some(view.clone());
+        self.drop_copies();
         self.reach(now, Stage::Stopped, view.epoch, effects);
     }
 
@@ -445,12 +476,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.lanes.asked.remove(&key);
                 self.changed.insert(key);
             }
-            Letter::Lend { key, by_default, clock } => {
+            Letter::Lend { key, by_default, clock, readers } => {
                 if !mutant!("zeus_loan_without_clock") {
                     self.observe(clock);
                 }
                 self.lanes.asked.remove(&key);
-                let borrowed = Borrowed { epoch, by_default, recalled: None };
+                let borrowed = Borrowed { epoch, by_default, recalled: None, readers };
                 self.lanes.borrowed.insert(key.clone(), borrowed);
                 self.changed.insert(key);
             }
@@ -477,6 +508,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.lanes.watched.insert(from, at);
             }
             Letter::Known { at } => self.on_known(from, epoch, at, effects),
+            Letter::WantCopy { key } => self.want_copy(now, &key, effects),
+            Letter::Used { key, uses } => self.on_used(&key, uses),
             Letter::Bounces { unit } => {
                 self.hold(now, &unit);
             }
@@ -656,7 +689,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.lanes.lent.insert(key.into(), Lent { to, number, recalled: None });
         let meta = self.meta(key);
         let by_default = self.layout.node_of(meta.owner).is_none();
-        let letter = Letter::Lend { key: key.into(), by_default, clock: self.clock };
+        let readers = match mutant!("zeus_loan_without_readers") {
+            true => NodeSet::EMPTY,
+            false => self.extra_readers(key),
+        };
+        let letter = Letter::Lend { key: key.into(), by_default, clock: self.clock, readers };
         self.write_to(to, letter, effects);
     }
 

@@ -33,13 +33,17 @@
 //! | FIND, FOUND | owner ↔ directory node | is there a record of this call? |
 //! | LOOK, SEEN | reader ↔ group | what do these keys hold? |
 //! | CHECK, CHECKED | reader ↔ group | is that still so? |
+//! | WANT, KEEP, LEAVE, GONE | extra reader → owner | I read this key often; I have the copy; not any more |
+//! | GRANT, WITHDRAW | owner → extra reader | here is a copy; drop it |
 //! | FLOOR | node ↔ leader | forget what was deleted, up to here |
 //! | COPY_READ, COPY_KEY, COPY, CALLS_READ, CALLS | joining ↔ active replica | what was there before it joined |
 //!
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
 //! touch: two hops more if this node is in the key's group, three otherwise. A read at a replica:
-//! nothing. A read of keys that no node has together: two round trips.
+//! nothing. A read of keys that no node has together: two round trips. A node outside a key's group that
+//! reads it often gets a copy (`extra_copies.rs`): then nothing there, either, and two messages more for
+//! each transaction that writes the key.
 //!
 //! # Where this differs from the paper, and why
 //! - **The directory is the group**, by key, instead of three nodes for everything, and has the data.
@@ -78,6 +82,9 @@ mod commit;
 mod deltas;
 mod directory;
 mod engine;
+mod extra_copies;
+mod extra_readers;
+mod extras;
 mod floor;
 mod follower;
 mod join;
@@ -114,13 +121,13 @@ pub use called::{Answered, CallMessage, CallsCursor, Known, Parts};
 pub use calls::{Attempt, ResultTracker};
 pub use commit::PIPELINE_SLOTS_MAX;
 pub use engine::{ID, Options};
+pub use extras::{ExtraMessage, ExtraStep};
+pub use floor::FloorStep;
 pub use lanes::{Letter, Mail, Stage};
 pub use layout::Shards;
 pub use looks::{Copies, Keys, LookMessage, Question, Seen, Versions};
-pub use message::{
-    Entries, Entry, FloorStep, Item, Items, Message, Requester, Settled, Slots, Update,
-};
-pub use meta::{DataState, Meta, OwnerState};
+pub use message::{Entries, Entry, Item, Items, Message, Requester, Settled, Slots, Update};
+pub use meta::{DataState, Extra, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
 use ownership::{Acquisition, Agreement};
@@ -135,6 +142,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
     type Mail = Mail<X>;
 
     const PROBES: &'static [&'static str] = &[
+        "zeus: a copy is granted again",
+        "zeus: a copy is not read any more",
+        "zeus: a copy is withdrawn",
+        "zeus: a copy makes room for another",
         "zeus: a call is answered by an attempt under way",
         "zeus: a call is answered from its record",
         "zeus: a call is asked about",
@@ -150,15 +161,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a home key has moved while its group was asked",
         "zeus: a key bounces",
         "zeus: a key has no directory",
+        "zeus: a key gets an extra reader",
         "zeus: a key is lent to another lane",
         "zeus: a lane wants its key back",
         "zeus: a key without a value is released",
         "zeus: a node comes back to a shard that it has left",
         "zeus: a member is asked for what is not committed",
         "zeus: a reader asks again",
+        "zeus: a reader asks for a copy",
         "zeus: a reader asks for keys",
         "zeus: a reader becomes an owner",
+        "zeus: a reader drops its copy",
         "zeus: a reader finds an expired value",
+        "zeus: a reader gets a copy",
         "zeus: a reader has waited for too long",
         "zeus: a reader is overtaken by a commit",
         "zeus: a reader waits for a commit",
@@ -188,6 +203,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: all nodes have recovered",
         "zeus: ownership acquired",
         "zeus: an expired value is deleted",
+        "zeus: an owner withdraws extra copies",
+        "zeus: the owner waits for former extra readers",
         "zeus: the floor is to rise",
         "zeus: the floor rises",
         "zeus: the owner defers its answer",
@@ -303,6 +320,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             Message::Call(message) => self.on_call_message(now, from, message, effects),
             Message::Look(message) => self.on_look_message(now, from, message, effects),
+            Message::Extra(message) => self.on_extra(now, from, message, effects),
         }
     }
 
@@ -323,6 +341,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.repeat_copy(now, effects);
         self.repeat_questions(now, effects);
         self.repeat_looks(now, effects);
+        self.repeat_copies(now, effects);
+        self.repeat_readers(now, effects);
         self.sweep(now, effects);
         self.repeat_floor(now, effects);
         let requests = self.acquisitions.least(Acquisition::again_at);
@@ -336,6 +356,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.next_copy(),
             self.calls.next_deadline(),
             self.remote.next_deadline(),
+            self.copies.next_deadline(),
+            self.readers.next_deadline(),
             self.next_sweep(),
             self.floor.next_deadline(),
         ];
@@ -355,6 +377,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.pipeline = Default::default();
         self.streams.clear();
         self.calls = Default::default();
+        self.drop_copies();
+        self.readers.clear();
         (self.recovery, self.joining) = (None, None);
         self.sweep = Default::default();
         self.floor = Default::default();
@@ -419,6 +443,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.rights().may_read(meta, key)
     }
 
+    /// The nodes outside a key's group that have a copy, as its owner knows.
+    pub fn extra_readers_of(&self, key: &[u8]) -> NodeSet {
+        self.extra_readers(key)
+    }
+
     /// Whether nothing is under way.
     pub fn is_at_rest(&self) -> bool {
         self.pending() == 0
@@ -426,6 +455,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             && self.acquisitions.is_empty()
             && self.rounds.is_empty()
             && self.recovery.is_none()
+            && self.copies.is_at_rest()
+            && self.readers.is_at_rest()
             && self.streams.values().all(|stream| stream.applied.is_empty())
     }
 

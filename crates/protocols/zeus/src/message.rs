@@ -21,6 +21,8 @@ use quorate_types::{MemberNumber, Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::called::{Answered, CallMessage};
+use crate::extras::ExtraMessage;
+use crate::floor::FloorStep;
 use crate::layout::Shards;
 use crate::looks::LookMessage;
 
@@ -189,25 +191,8 @@ pub enum Message<'a> {
     Call(CallMessage<'a>),
     /// About keys that a node reads without a copy.
     Look(LookMessage<'a>),
-}
-
-/// A step of raising the floor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum FloorStep {
-    /// Node → leader: there is something to forget.
-    Wish,
-    /// Leader → all: begin above it from now on.
-    Prepare,
-    /// Node → leader: what it had under way is committed.
-    Promised,
-    /// Leader → all: know that of others.
-    Finish,
-    /// Node → leader: it does.
-    Ready,
-    /// Leader → all: it is the floor.
-    Commit,
-    /// Node → leader: it knows.
-    Committed,
+    /// About copies outside the groups of keys.
+    Extra(ExtraMessage<'a>),
 }
 
 /// A committed transaction of a coordinator's pipeline.
@@ -407,12 +392,6 @@ impl Settled {
     fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { round: reader.timestamp()?, owner: read_member(reader)? })
     }
-}
-
-fn read_step(reader: &mut Reader<'_>) -> Result<FloorStep, Malformed> {
-    use FloorStep::{Commit, Committed, Finish, Prepare, Promised, Ready, Wish};
-    let steps = [Wish, Prepare, Promised, Finish, Ready, Commit, Committed];
-    steps.get(usize::from(reader.u8()?)).copied().ok_or(Malformed("unknown step of a floor"))
 }
 
 pub(crate) fn read_shards(reader: &mut Reader<'_>) -> Result<Shards, Malformed> {
@@ -714,6 +693,7 @@ impl<'a> Message<'a> {
             }
             Self::Call(message) => message.encode(writer),
             Self::Look(message) => message.encode(writer),
+            Self::Extra(message) => message.encode(writer),
         }
     }
 
@@ -779,7 +759,7 @@ impl<'a> Message<'a> {
                 asks: read_flag(&mut reader)?,
             },
             FLOOR => Self::Floor {
-                step: read_step(&mut reader)?,
+                step: FloorStep::read(&mut reader)?,
                 at: reader.u64()?,
                 before: reader.u64()?,
             },
@@ -798,9 +778,12 @@ impl<'a> Message<'a> {
             },
             _ => match CallMessage::read(kind, &mut reader)? {
                 Some(message) => Self::Call(message),
-                None => LookMessage::read(kind, &mut reader)?
-                    .map(Self::Look)
-                    .ok_or(Malformed("unknown kind of message"))?,
+                None => match LookMessage::read(kind, &mut reader)? {
+                    Some(message) => Self::Look(message),
+                    None => ExtraMessage::read(kind, &mut reader)?
+                        .map(Self::Extra)
+                        .ok_or(Malformed("unknown kind of message"))?,
+                },
             },
         };
         reader.end()?;

@@ -4,7 +4,7 @@ use core::hash::{Hash, Hasher};
 
 use quorate_engine::Readable;
 use quorate_machine::mutant;
-use quorate_types::{MemberNumber, Timestamp};
+use quorate_types::{MemberNumber, Timestamp, limits};
 
 use crate::message::Settled;
 
@@ -33,6 +33,18 @@ pub enum OwnerState {
     Drive,
 }
 
+/// Whether a record is a copy that a node outside the key's group keeps because it reads the key often.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Extra {
+    /// It is not.
+    #[default]
+    None,
+    /// The owner was asked for it. Transactions are applied to it, and nothing reads it.
+    Wanted,
+    /// The owner counts this node among the key's followers.
+    Kept,
+}
+
 /// What is kept in each record beside its value. A key without a record has the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
@@ -48,16 +60,20 @@ pub struct Meta {
     pub owner: MemberNumber,
     /// How often it has moved while this node kept it, up to 2^28 - 1. Only shown to people.
     pub moves: u32,
+    /// Whether the record is an extra copy.
+    pub extra: Extra,
 }
 
 /// Most moves that a record counts.
 const MOVES_MAX: u32 = (1 << 28) - 1;
+/// The bits of a word beside the member in it that say whether the record is an extra copy.
+const EXTRA: u32 = 62;
 
 impl Hash for Meta {
     /// Nothing depends on how often a key has moved.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { version, data, round, state: is_settled, owner, moves: _ } = self;
-        (version, data, round, is_settled, owner).hash(state);
+        let Self { version, data, round, state: is_settled, owner, moves: _, extra } = self;
+        (version, data, round, is_settled, owner, extra).hash(state);
     }
 }
 
@@ -99,7 +115,7 @@ impl quorate_machine::Meta for Meta {
             version,
             writer | states | moves,
             round,
-            driver | u64::from(self.owner.0) << 32,
+            driver | u64::from(self.owner.0) << 32 | (self.extra as u64) << EXTRA,
         ]);
     }
 
@@ -119,15 +135,20 @@ impl quorate_machine::Meta for Meta {
             data,
             round: Timestamp::from_words([words[2], words[3]]),
             state,
-            owner: MemberNumber((words[3] >> 32) as u32),
+            owner: MemberNumber((words[3] >> 32) as u32 & limits::MEMBER_NUMBER_MAX),
             moves: (words[1] >> 36) as u32,
+            extra: match words[3] >> EXTRA {
+                0 => Extra::None,
+                1 => Extra::Wanted,
+                _ => Extra::Kept,
+            },
         }
     }
 }
 
 impl Readable for Meta {
     fn is_readable(&self) -> bool {
-        self.data == DataState::Valid
+        self.data == DataState::Valid && self.extra != Extra::Wanted
     }
 
     fn version(&self) -> Timestamp {
@@ -138,7 +159,7 @@ impl Readable for Meta {
 #[cfg(test)]
 mod tests {
     use quorate_machine::Meta as _;
-    use quorate_types::{WriterId, limits};
+    use quorate_types::WriterId;
 
     use super::*;
 
@@ -146,18 +167,21 @@ mod tests {
     fn words_come_back() {
         for data in [DataState::Valid, DataState::Invalid, DataState::Write] {
             for state in [OwnerState::Valid, OwnerState::Invalid, OwnerState::Drive] {
-                let meta = Meta {
-                    version: Timestamp::new(u64::MAX - 1, WriterId(u32::MAX)),
-                    data,
-                    round: Timestamp::new(7, WriterId(0x8000_0001)),
-                    state,
-                    owner: MemberNumber(limits::MEMBER_NUMBER_MAX),
-                    moves: MOVES_MAX,
-                };
-                let mut words = [u64::MAX; Meta::WORDS];
-                meta.pack(&mut words);
-                assert_eq!(Meta::unpack(&words), meta);
-                assert_eq!(meta.moved(), meta);
+                for extra in [Extra::None, Extra::Wanted, Extra::Kept] {
+                    let meta = Meta {
+                        version: Timestamp::new(u64::MAX - 1, WriterId(u32::MAX)),
+                        data,
+                        round: Timestamp::new(7, WriterId(0x8000_0001)),
+                        state,
+                        owner: MemberNumber(limits::MEMBER_NUMBER_MAX),
+                        moves: MOVES_MAX,
+                        extra,
+                    };
+                    let mut words = [u64::MAX; Meta::WORDS];
+                    meta.pack(&mut words);
+                    assert_eq!(Meta::unpack(&words), meta);
+                    assert_eq!(meta.moved(), meta);
+                }
             }
         }
         assert_eq!(Meta::unpack(&[0; 4]), Meta::default());

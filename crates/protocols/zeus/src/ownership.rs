@@ -13,7 +13,7 @@ use quorate_machine::{
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMillis};
 
 use crate::message::{Message, Requester, Settled};
-use crate::meta::{DataState, Meta, OwnerState};
+use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::{Key, Zeus};
 use crate::transactions::Need;
 
@@ -131,6 +131,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         is_wanted: bool,
         effects: &mut impl Effects<Self>,
     ) {
+        // Its owner would have to withdraw the copy first.
+        self.leave_copy(now, key, effects);
         self.requests += 1;
         let (member, sequence, wait) = (self.layout.number, self.requests, Backoff::default());
         let requester = Requester { member, sequence, stamp };
@@ -279,6 +281,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             state: OwnerState::Valid,
             owner: self.layout.number,
             moves: if has_moved { meta.moved().moves } else { meta.moves },
+            extra: Extra::None,
         });
         self.sweep.note(key, record.content());
         drop(record);

@@ -17,6 +17,7 @@
 //! that is sent to it, and those who take it away from there see that move, too.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use core::hash::{Hash, Hasher};
 
 use quorate_engine::{Pins, Place};
@@ -108,7 +109,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         match command.updates() {
             true => self.place_writer(now, command, pins),
-            false => self.place_reader(command),
+            false => self.place_reader(now, command),
         }
     }
 
@@ -148,7 +149,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
     /// keys, it runs here, and others are asked for what they have.
-    fn place_reader<P: Command>(&mut self, command: &P) -> Place {
+    fn place_reader<P: Command>(&mut self, now: Now, command: &P) -> Place {
         if self.layout.reads_all() {
             return Place::Here;
         }
@@ -162,6 +163,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_here || have_all.is_empty() || mutant!("zeus_reads_stay") {
             return Place::Here;
         }
+        let layout = Arc::clone(&self.layout);
+        command.visit_keys(&mut |key| {
+            if !layout.reads(key) {
+                self.count_forward(now, key);
+            }
+        });
         let chosen = self.rng.below(have_all.len() as u64) as usize;
         have_all.nth(chosen).map_or(Place::Here, Place::At)
     }

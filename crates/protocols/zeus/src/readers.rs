@@ -1,5 +1,6 @@
 //! Transactions that only read: they run on copies that may all be read at one moment.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{
@@ -92,9 +93,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let far: Vec<&Key> =
             known().filter(|(key, meta)| !rights.has_copy(meta, key)).map(|(key, _)| key).collect();
         if !far.is_empty() {
-            // A lane asks for a key that may be read here, or may not any more.
+            // A lane asks for a key that it may read, or might have read: this node has
+            // a copy, or had one; that lane looks again, and asks other nodes itself.
             let asks = !self.transactions.is_ask(id);
-            match if asks { self.fetch(now, id, &far, effects) } else { Ready::Owns } {
+            match if asks { self.fetch(now, id, &far, effects) } else { Ready::Runs } {
                 Ready::Runs => {}
                 other => return other,
             }
@@ -210,8 +212,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         match verdict {
             Verdict::Commit(reply) | Verdict::Abandon(reply) => {
                 self.counters.reads += 1;
+                self.count_uses(now, work, fetched);
                 Read::Done(reply)
             }
+        }
+    }
+
+    /// Counts reads of keys that this node keeps though it is not of their groups.
+    fn count_uses(&mut self, now: Now, work: &Work, fetched: &Fetched) {
+        if self.layout.reads_all() {
+            return;
+        }
+        let layout = Arc::clone(&self.layout);
+        let is_extra = |key: &&Key| !layout.reads(key) && !fetched.contains_key(*key);
+        for key in work.keys.iter().map(|(key, _)| key).filter(is_extra) {
+            self.count_use(now, key);
         }
     }
 }

@@ -37,6 +37,13 @@ pub(crate) struct Recovery {
     wait: Backoff,
 }
 
+impl Recovery {
+    /// The nodes that have recovered in this epoch.
+    pub(crate) fn heard(&self) -> NodeSet {
+        self.heard
+    }
+}
+
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A newer view is in force on all lanes.
     pub(crate) fn begin_epoch(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
@@ -60,6 +67,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, wait });
         self.floor.abort_round();
         self.lanes.watched.clear();
+        self.renew_readers();
         self.forget_agreements();
         self.renew_streams(now);
         self.begin_copy(now, &before, effects);
@@ -202,6 +210,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         effects.probe("zeus: all nodes have recovered");
         self.recovery = None;
+        self.readers.forget_former();
         for coordinator in self.gone() {
             let stream = self.streams.remove(&coordinator).expect("it was found");
             for (slot, applied) in stream.applied.iter() {
@@ -228,6 +237,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if let Some(recovery) = &mut self.recovery {
             recovery.heard.insert(from);
         }
+        self.note_recovered(from);
         if asks && is_told {
             let (clock, promised) = (self.clock, self.floor.promised);
             effects.send(from, &Message::Recovered { clock, promised, asks: false });

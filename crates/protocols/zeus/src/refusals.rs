@@ -8,6 +8,7 @@ use quorate_machine::{Command, LaneShared, Table, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, Now};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::extras::{ExtraMessage, ExtraStep};
 use crate::looks::LookMessage;
 use crate::message::{Message, Requester, Settled, Update};
 use crate::meta::Meta;
@@ -71,6 +72,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 absurd(versions.max().unwrap_or_default())
             }
             Message::Look(_) => None,
+            Message::Extra(ExtraMessage { key, step, .. }) => {
+                let version = match step {
+                    ExtraStep::Grant { version, .. } => version.version,
+                    _ => 0,
+                };
+                is_other(key).or_else(|| absurd(version))
+            }
             Message::Copy { clock, floors: [known, at], entries, .. } => {
                 let mut refused = absurd(clock.max(known).max(at));
                 for entry in entries.iter() {

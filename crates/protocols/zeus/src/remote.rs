@@ -262,6 +262,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return Ready::Runs;
         }
         effects.probe("zeus: a reader asks for keys");
+        for key in far {
+            self.count_forward(now, key);
+        }
         self.ask_members(now, id, to, effects);
         Ready::Waits
     }

@@ -16,13 +16,15 @@ use crate::calls::Calls;
 use crate::commit::Pipeline;
 use crate::directory::Round;
 use crate::engine::Options;
+use crate::extra_copies::ExtraCopies;
+use crate::extra_readers::ExtraReaders;
 use crate::floor::Floor;
 use crate::follower::Stream;
 use crate::join::Joining;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
 use crate::message::Requester;
-use crate::meta::{DataState, Meta, OwnerState};
+use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::ownership::Acquisition;
 use crate::placement::Bounces;
 use crate::recovery::Recovery;
@@ -58,11 +60,19 @@ pub struct Config {
     pub op_timeout: Duration,
     /// How old a deleted key gets before it is forgotten, and how often the floor may rise.
     pub collect_every: Duration,
+    /// Most nodes outside a key's group that keep a copy of it because they read it often; 0 for none.
+    pub extra_readers: usize,
+    /// After how many reads of a key within a second or so that other nodes have answered this one asks for a
+    /// copy.
+    pub extra_after: u32,
     /// Seeds jitter.
     pub seed: u64,
 }
 
 impl Config {
+    /// Default for [`Config::extra_after`].
+    pub const EXTRA_AFTER: u32 = 16;
+
     /// With the usual times, and three members in each group.
     pub fn new(node: NodeId, incarnation: Incarnation, lane: LaneId, seed: u64) -> Self {
         Self {
@@ -74,6 +84,8 @@ impl Config {
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
             collect_every: Options::COLLECT_EVERY,
+            extra_readers: Options::EXTRA_READERS,
+            extra_after: Self::EXTRA_AFTER,
             seed,
         }
     }
@@ -121,6 +133,10 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) transactions: Transactions<X>,
     pub(crate) calls: Calls,
     pub(crate) remote: Remote<X::Reply>,
+    /// Copies of keys outside their groups that this node reads often.
+    pub(crate) copies: ExtraCopies,
+    /// Nodes that have such copies of keys that this lane owns.
+    pub(crate) readers: ExtraReaders,
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
     pub(crate) turn: Turn,
@@ -156,6 +172,12 @@ pub(crate) struct Counters {
     pub(crate) remote_repeats: u64,
     /// Reads of keys without a copy here that brought the keys here in the end.
     pub(crate) remote_moves: u64,
+    /// Extra copies that this node has got, and such that have ended.
+    pub(crate) copies_begun: u64,
+    pub(crate) copies_ended: u64,
+    /// Extra readers that keys owned here have got and lost.
+    pub(crate) readers_added: u64,
+    pub(crate) readers_ended: u64,
 }
 
 impl core::hash::Hash for Counters {
@@ -185,6 +207,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             transactions: Transactions::default(),
             calls: Calls::default(),
             remote: Remote::default(),
+            copies: ExtraCopies::default(),
+            readers: ExtraReaders::default(),
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
             turn: Turn::default(),
@@ -307,10 +331,12 @@ impl Rights {
         }
     }
 
-    /// Whether this node has a copy that is kept up to date: as a member of the group, or as the owner
-    /// until it gives the key away.
+    /// Whether this node has a copy that is kept up to date: as a member of the group, as the owner
+    /// until it gives the key away, or as one that reads the key often.
     pub(crate) fn has_copy(&self, meta: &Meta, key: &[u8]) -> bool {
-        self.layout.reads(key) || self.owns(meta, key)
+        let is_extra = meta.extra == Extra::Kept
+            || meta.extra == Extra::Wanted && mutant!("zeus_copy_read_before_grant");
+        self.layout.reads(key) || is_extra || self.owns(meta, key)
     }
 
     /// Whether a transaction that only reads may use the key.

@@ -21,7 +21,7 @@ use quorate_types::{Duration, Instant, MemberNumber, Now, Timestamp, WriterId};
 use crate::join::RECORDS;
 use crate::layout::Shards;
 use crate::message::Requester;
-use crate::meta::{DataState, Meta, OwnerState};
+use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::{Key, Zeus};
 
 /// How often the walk looks at some records.
@@ -290,8 +290,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_expired = content.is_some_and(|content| content.is_expired(now.wall()));
         drop(record);
         let shard = shard_of(key);
+        if meta.extra != Extra::None {
+            return Fate::Keep;
+        }
         let is_lent = self.lanes.is_lent(key) && !mutant!("zeus_walk_takes_what_is_lent");
-        if self.rounds.contains_key(key) || is_lent {
+        if self.rounds.contains_key(key) || self.readers.contains(key) || is_lent {
             return Fate::ComeBack;
         }
         if !self.layout.keeps(shard) && !self.owns_by_name(key) {

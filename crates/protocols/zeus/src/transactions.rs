@@ -353,6 +353,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 }
             }
             if self.is_own(&key) {
+                self.check_copy(now, &key, effects);
                 self.serve_next(now, &key, effects);
                 self.agree(now, &key, effects);
             } else {
@@ -389,6 +390,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn note_if_wanted(&mut self, key: &[u8]) {
         let is_wanted = self.transactions.wait_for(key)
             || self.rounds.contains_key(key)
+            || self.copies.contains(key)
             || self.lanes.is_borrowed(key);
         if is_wanted {
             self.changed.insert(key.into());

@@ -2,11 +2,12 @@
 
 use quorate_machine::{CallError, Content, Refusal, ValueKind};
 use quorate_rifl::{Call, LeaseId};
-use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
+use quorate_types::{MemberNumber, NodeId, Timestamp, UnixMillis, WriterId};
 use quorate_wire::Writer;
 use quorate_zeus::{
-    Answered, CallMessage, CallsCursor, Copies, FloorStep, Item, Items, Keys, Known, LookMessage,
-    Message, Parts, Question, Requester, Seen, Settled, Shards, Slots, Update, Versions,
+    Answered, CallMessage, CallsCursor, Copies, ExtraMessage, ExtraStep, FloorStep, Item, Items,
+    Keys, Known, LookMessage, Message, Parts, Question, Requester, Seen, Settled, Shards, Slots,
+    Update, Versions,
 };
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
@@ -195,9 +196,25 @@ fn messages_about_keys_without_a_copy_are_pinned() {
 }
 
 #[test]
+fn messages_about_extra_copies_are_pinned() {
+    let (key, number) = (&b"k"[..], 9);
+    let said = |step| Message::Extra(ExtraMessage { key, number, step });
+    let head = [KEY, b"\x09\0\0\0\0\0\0\0"].concat();
+    check(said(ExtraStep::Want { reader: NodeId(3) }), &golden(24, &[&head, b"\x03\0"]));
+    let (owner, moves, content) = (MemberNumber(2), 7, value(None));
+    let grant = ExtraStep::Grant { version: AT, owner, moves, content };
+    let held = b"\x01\0\x01\0\0\0v";
+    check(said(grant), &golden(25, &[&head, AT_BYTES, b"\x02\0\0\0\x07\0\0\0", held]));
+    check(said(ExtraStep::Keep), &golden(26, &[&head]));
+    check(said(ExtraStep::Leave), &golden(27, &[&head]));
+    check(said(ExtraStep::Withdraw), &golden(28, &[&head]));
+    check(said(ExtraStep::Gone), &golden(29, &[&head]));
+}
+
+#[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x18"), "unknown kind of message");
+    assert_eq!(refused(b"\x1e"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");
@@ -225,6 +242,8 @@ fn lies_are_refused() {
     assert!(Items::check(&delta(5, ValueKind::String as u8)).is_err(), "a delta of a string");
     assert!(Items::check(&delta(4, ValueKind::List as u8)).is_err(), "a delta of no value");
     let nothing = golden(15, &[&[0; 12], KEY, b"\0"]);
+    assert_eq!(refused(&nothing), "no value");
+    let nothing = golden(25, &[KEY, &[0; 28], b"\0"]);
     assert_eq!(refused(&nothing), "no value");
     let head = |slot: u8, committed: u8| {
         let number = |n: u8| [n, 0, 0, 0, 0, 0, 0, 0];

@@ -6,6 +6,7 @@
 mod calls;
 mod codec;
 mod deltas;
+mod extras;
 mod lanes;
 mod lies;
 mod moves;

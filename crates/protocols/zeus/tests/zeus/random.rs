@@ -5,6 +5,7 @@
 //! `quorate-check` judges what the clients saw as strictly serializable.
 
 mod calls;
+mod extras;
 mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +65,8 @@ struct Plan {
     pins: u64,
     /// Whether values are lists, which each node keeps large from another length on.
     lists: bool,
+    /// After how many reads that others answer a node asks for a copy.
+    extra_after: u32,
 }
 
 const PLAN: Plan = Plan {
@@ -88,6 +91,7 @@ const PLAN: Plan = Plan {
     watches: 0,
     pins: 0,
     lists: false,
+    extra_after: 16,
 };
 
 /// A transaction that a client sent.
@@ -139,6 +143,7 @@ impl Run {
             packed_bytes_max,
             op_timeout,
             collect_every,
+            extra_after: Some(plan.extra_after),
             ..Replicas::default()
         };
         let cluster = Cluster::with_spares(replicas, plan.nodes, plan.spares, ahead, seeds);

@@ -18,7 +18,8 @@ use quorate_types::{
 };
 use quorate_wire::Writer;
 use quorate_zeus::{
-    CallMessage, Config, DataState, Item, LookMessage, Message, Meta, OwnerState, Request, Zeus,
+    CallMessage, Config, DataState, Extra, ExtraMessage, ExtraStep, Item, LookMessage, Message,
+    Meta, OwnerState, Request, Zeus,
 };
 
 use crate::txn::{Reply, Txn, appended, txn, value_text};
@@ -53,6 +54,8 @@ pub(crate) struct Replicas {
     pub(crate) op_timeout: Option<Duration>,
     /// How old a deleted key gets; 10 s if nothing is said.
     pub(crate) collect_every: Option<Duration>,
+    /// After how many reads that others answer a node asks for a copy; 16 if nothing is said.
+    pub(crate) extra_after: Option<u32>,
     pub(crate) written: BTreeMap<Timestamp, Written>,
     /// Whether it is not quite known what a transaction wrote.
     pub(crate) has_guessed: Cell<bool>,
@@ -85,6 +88,7 @@ impl Subject for Replicas {
         config.message_loss_timeout = MLT;
         config.replicas = self.replicas.unwrap_or(config.replicas);
         config.collect_every = self.collect_every.unwrap_or(config.collect_every);
+        config.extra_after = self.extra_after.unwrap_or(config.extra_after);
         config.op_timeout = self.op_timeout.unwrap_or(config.op_timeout);
         Zeus::new(config, table)
     }
@@ -126,6 +130,14 @@ impl Subject for Replicas {
             Message::Look(LookMessage::Seen { .. }) => "seen",
             Message::Look(LookMessage::Check { .. }) => "check",
             Message::Look(LookMessage::Checked { .. }) => "checked",
+            Message::Extra(ExtraMessage { step, .. }) => match step {
+                ExtraStep::Want { .. } => "want",
+                ExtraStep::Grant { .. } => "grant",
+                ExtraStep::Keep => "keep",
+                ExtraStep::Leave => "leave",
+                ExtraStep::Withdraw => "withdraw",
+                ExtraStep::Gone => "gone",
+            },
         }
     }
 
@@ -407,8 +419,15 @@ impl Cluster {
         live.filter(writes).collect()
     }
 
+    /// The nodes that keep a copy of a key because they read it often, as its owner knows.
+    pub(crate) fn extra_readers(&self, key: &str) -> Vec<u16> {
+        let owner = *self.writers(key).first().expect("it has an owner");
+        let readers = self.machine_of(owner, key).extra_readers_of(key.as_bytes());
+        readers.into_iter().map(|node| node.0).collect()
+    }
+
     /// After all is delivered: nothing is under way, the group agrees on each owner and value, and
-    /// nobody else has a copy but the owner.
+    /// nobody else has a copy but the owner and its extra readers.
     #[track_caller]
     pub(crate) fn assert_quiet(&self, keys: impl IntoIterator<Item = String>) {
         for node in self.view.live() {
@@ -421,11 +440,20 @@ impl Cluster {
             let floor = live.clone().map(|node| self.machine_of(node, &key).floor()).max();
             let floor = floor.expect("a live node");
             let group = self.group(&key);
-            let mut seen = Vec::new();
+            let (mut seen, mut copies, mut extra) = (Vec::new(), Vec::new(), Vec::new());
             for node in live {
                 let record = self.record(node, &key);
                 let owner = record.as_ref().map(|(meta, _)| meta.owner);
                 let is_owner = owner == Some(self.number(node));
+                if let Some((meta, value)) = &record
+                    && meta.extra == Extra::Kept
+                {
+                    assert!(!group.contains(&node), "{key} at {node} of its group");
+                    assert_eq!(meta.data, DataState::Valid, "{key} at {node}");
+                    extra.push(node);
+                    copies.push((meta.version, value.clone()));
+                    continue;
+                }
                 if !group.contains(&node) && !is_owner {
                     assert_eq!(record, None, "{key} is kept at {node}");
                     continue;
@@ -444,6 +472,11 @@ impl Cluster {
             seen.dedup();
             assert!(seen.len() <= 1, "{key} differs: {seen:?}");
             assert_eq!(self.writers(&key).len(), 1, "{key} has one owner");
+            assert_eq!(self.extra_readers(&key), extra, "copies of {key}");
+            for copy in copies {
+                let of_group = (seen[0].0, seen[0].3.clone());
+                assert_eq!(copy, of_group, "{key} differs at an extra reader");
+            }
         }
     }
 }

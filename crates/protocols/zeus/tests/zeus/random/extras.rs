@@ -1,0 +1,37 @@
+//! Runs in which nodes outside the groups of keys get copies of what they read.
+
+use std::collections::BTreeMap;
+
+use super::{PLAN, Plan, sweep};
+
+#[test]
+fn reads_of_extra_copies_are_strictly_serializable() {
+    let plan =
+        Plan { nodes: 6, replicas: 2, keys: 4, sent: 20, steps: 500, extra_after: 1, ..PLAN };
+    let mut probes = BTreeMap::new();
+    let mut add = |more: BTreeMap<&'static str, u64>| {
+        more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
+    };
+    add(sweep(100, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
+    add(sweep(100, plan));
+    add(sweep(60, Plan { nodes: 5, replicas: 1, keys: 3, ..plan }));
+    add(sweep(100, Plan { lanes: 2, trouble: 30, ..plan }));
+    add(sweep(100, Plan { nodes: 7, lost: 200, repeated: 300, trouble: 40, ..plan }));
+    let moves = Plan { spares: 2, trouble: 20, moves: 20, ..plan };
+    add(sweep(60, Plan { nodes: 5, ..moves }));
+    add(sweep(60, Plan { nodes: 4, lanes: 2, lists: true, ..moves }));
+    add(sweep(60, Plan { lists: true, lost: 200, ..plan }));
+    let forgets = Plan { collect_ms: 20, deletes: 8, watches: 30, steps: 1000, ..plan };
+    add(sweep(60, Plan { keys: 4, ..forgets }));
+    add(sweep(60, Plan { nodes: 4, spares: 2, moves: 20, trouble: 20, ..forgets }));
+    add(sweep(60, Plan { lanes: 2, trouble: 20, ..forgets }));
+    for (name, least) in [
+        ("zeus: a reader gets a copy", 1_000),
+        ("zeus: an owner withdraws extra copies", 300),
+        ("zeus: a copy is withdrawn", 1_000),
+        ("zeus: a reader drops its copy", 100),
+    ] {
+        let count = probes.get(name).copied().unwrap_or(0);
+        assert!(count > least, "seldom: {name}: {count} times");
+    }
+}
