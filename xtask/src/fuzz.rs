@@ -16,6 +16,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("resp", 4096),
     ("commands", 4096),
     ("restore", 1024),
+    ("rdb", 1024),
     ("log", 2048),
     ("history", 8192),
     ("config", 8192),

@@ -33,7 +33,11 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "collections", kind: Kind::Pure(&["types"]) },
     Layer { name: "wire", kind: Kind::Pure(&["types"]) },
     Layer { name: "machine", kind: Kind::Pure(&["types", "collections"]) },
-    Layer { name: "commands", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "rdb", kind: Kind::Pure(&["machine"]) },
+    Layer {
+        name: "commands",
+        kind: Kind::Pure(&["types", "collections", "wire", "machine", "rdb"]),
+    },
     Layer { name: "scripts", kind: Kind::Std },
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },

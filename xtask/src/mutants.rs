@@ -25,6 +25,7 @@ mod meerkat;
 mod meerkat_log;
 mod node;
 mod pubsub;
+mod rdb;
 mod routes;
 mod scripts;
 mod sorted_sets;
@@ -78,6 +79,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
     rows.chain(gates::MUTANTS)
         .chain(durability::MUTANTS)
         .chain(logs::MUTANTS)
+        .chain(rdb::MUTANTS)
         .chain(values::MUTANTS)
         .chain(voters::MUTANTS)
         .chain(meerkat_log::MUTANTS)

@@ -1,14 +1,13 @@
 //! `DUMP` and `RESTORE`: a value in the form in which Redis writes it to its files, so that it can
 //! be taken from one server to another.
 
-pub(crate) mod bytes;
-pub(crate) mod listpack;
 pub(crate) mod value;
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Change, Content, Current, ValueKind};
-use quorate_types::UnixMillis;
+use quorate_rdb::{Cursor, crc64, write_string};
+use quorate_types::{UnixMillis, limits};
 
 use crate::hash::expire_key;
 use crate::number::integer;
@@ -123,6 +122,11 @@ fn checked(payload: &[u8]) -> Result<&[u8], Reply<'static>> {
     Ok(body)
 }
 
+/// At the beginning of a payload's body.
+fn cursor(body: &[u8]) -> Cursor<'_> {
+    Cursor::new(body, 2 * limits::VALUE_BYTES_MAX)
+}
+
 /// The first byte of a library of functions in a payload of `FUNCTION DUMP`.
 const LIBRARY: u8 = 245;
 
@@ -131,7 +135,7 @@ pub fn libraries_dump<'a>(sources: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for source in sources {
         out.push(LIBRARY);
-        bytes::write_string(source, &mut out);
+        write_string(source, &mut out);
     }
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&crc64(&out).to_le_bytes());
@@ -143,46 +147,14 @@ pub fn libraries_dump<'a>(sources: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 /// # Errors
 /// What `FUNCTION RESTORE` answers to a damaged payload.
 pub fn parse_libraries_dump(payload: &[u8]) -> Result<Vec<Vec<u8>>, Reply<'static>> {
-    let mut reader = bytes::Reader::new(checked(payload)?);
+    let mut reader = cursor(checked(payload)?);
     let mut sources = Vec::new();
     while let Some((kind, rest)) = reader.rest.split_first() {
         let is_library = *kind == LIBRARY;
         reader.rest = rest;
-        let source = if is_library { reader.string() } else { None };
+        let source = if is_library { reader.string().ok() } else { None };
         let source = source.ok_or(Reply::error("ERR given type is not a function"))?;
         sources.push(source.into_owned());
     }
     Ok(sources)
-}
-
-/// The checksum of Redis's files: the polynomial of Jones, bits reflected.
-fn crc64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |crc, byte| CRC64[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
-}
-
-static CRC64: [u64; 256] = {
-    const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9;
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u64;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 { crc >> 1 ^ POLYNOMIAL.reverse_bits() } else { crc >> 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checksum_is_that_of_redis() {
-        assert_eq!(crc64(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
-    }
 }

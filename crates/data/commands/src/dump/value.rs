@@ -4,10 +4,11 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use quorate_machine::{Change, Content, ValueKind, mutant};
+use quorate_rdb::{
+    Cursor, Listpack, chunk, listpack, take, write_length, write_number, write_string, ziplist,
+};
 use quorate_types::{UnixMillis, limits};
 
-use super::bytes::{Reader, chunk, write_length, write_number, write_string};
-use super::listpack::{Listpack, listpack, ziplist};
 use crate::double::{format_double, parse_double};
 use crate::hash;
 use crate::hash::expiring::{Expiring, Field, Writing};
@@ -209,10 +210,11 @@ fn score_bytes(score: f64) -> Vec<u8> {
 /// 7.4. Nothing if it is damaged, empty, or longer than a value may be.
 pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
     let (&form, rest) = body.split_first()?;
-    let mut reader = Reader::new(rest);
+    let mut reader = super::cursor(rest);
     let (bytes, kind) = match form {
         STRING => {
-            return short(reader.string()?.into_owned()).map(|bytes| (bytes, ValueKind::String));
+            return short(reader.string().ok()?.into_owned())
+                .map(|bytes| (bytes, ValueKind::String));
         }
         STREAM | STREAM_UNCOUNTED => {
             let stream = stream::read_dump(form == STREAM, &mut reader)?;
@@ -226,7 +228,7 @@ pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
             (read_expiring(form, &mut reader)?, ValueKind::Hash)
         }
         SET | SET_LISTPACK => (read_set(form, &mut reader)?, ValueKind::Set),
-        SET_INTEGERS => (read_integers(&reader.string()?)?, ValueKind::Set),
+        SET_INTEGERS => (read_integers(&reader.string().ok()?)?, ValueKind::Set),
         SORTED_SET_TEXT | SORTED_SET | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => {
             (read_sorted_set(form, &mut reader)?, ValueKind::SortedSet)
         }
@@ -262,20 +264,20 @@ impl Elements {
     }
 
     /// So many strings.
-    fn strings(&mut self, count: usize, reader: &mut Reader<'_>) -> Option<()> {
-        (0..count).try_for_each(|_| self.push(&reader.string()?))
+    fn strings(&mut self, count: usize, reader: &mut Cursor<'_>) -> Option<()> {
+        (0..count).try_for_each(|_| self.push(&reader.string().ok()?))
     }
 }
 
-fn read_list(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_list(form: u8, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let mut elements = Elements::new();
     match form {
-        LIST => elements.strings(reader.length()?, reader)?,
-        LIST_ZIPLIST => ziplist(&reader.string()?, |element| elements.push(&element))?,
+        LIST => elements.strings(reader.length().ok()?, reader)?,
+        LIST_ZIPLIST => ziplist(&reader.string().ok()?, |element| elements.push(&element))?,
         _ => {
-            for _ in 0..reader.length()? {
-                let node = if form == LIST_ZIPLISTS { 0 } else { reader.length()? };
-                let bytes = reader.string()?;
+            for _ in 0..reader.length().ok()? {
+                let node = if form == LIST_ZIPLISTS { 0 } else { reader.length().ok()? };
+                let bytes = reader.string().ok()?;
                 match node {
                     0 if form == LIST_ZIPLISTS => {
                         ziplist(&bytes, |element| elements.push(&element))?
@@ -290,12 +292,12 @@ fn read_list(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     Some(elements.builder.finish(elements.count))
 }
 
-fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_hash(form: u8, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let mut elements = Elements::new();
     match form {
-        HASH => elements.strings(reader.length()?.checked_mul(2)?, reader)?,
-        HASH_ZIPLIST => ziplist(&reader.string()?, |element| elements.push(&element))?,
-        _ => listpack(&reader.string()?, |element| elements.push(&element))?,
+        HASH => elements.strings(reader.length().ok()?.checked_mul(2)?, reader)?,
+        HASH_ZIPLIST => ziplist(&reader.string().ok()?, |element| elements.push(&element))?,
+        _ => listpack(&reader.string().ok()?, |element| elements.push(&element))?,
     }
     if !elements.count.is_multiple_of(2) {
         return None;
@@ -309,13 +311,13 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
 }
 
 /// Reads a hash with expiring fields, and some may have by now.
-fn read_expiring(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_expiring(form: u8, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let earliest = u64::from_le_bytes(chunk(&mut reader.rest)?);
     // Fields and their values, and the expiries in the same order.
     let (mut elements, mut expiries) = (Elements::new(), Vec::new());
     if form == HASH_EXPIRING {
-        for _ in 0..reader.length()? {
-            expiries.push(match reader.number()? {
+        for _ in 0..reader.length().ok()? {
+            expiries.push(match reader.number().ok()? {
                 0 => 0,
                 later => earliest.checked_add(later - 1)?,
             });
@@ -323,7 +325,7 @@ fn read_expiring(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
         }
     } else {
         let mut place = 0;
-        listpack(&reader.string()?, |element| {
+        listpack(&reader.string().ok()?, |element| {
             place = (place + 1) % 3;
             if place > 0 {
                 return elements.push(&element);
@@ -353,11 +355,11 @@ pub(crate) fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option
     (different || mutant!("commands_member_restored_twice")).then_some(())
 }
 
-fn read_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_set(form: u8, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let mut elements = Elements::new();
     match form {
-        SET => elements.strings(reader.length()?, reader)?,
-        _ => listpack(&reader.string()?, |element| elements.push(&element))?,
+        SET => elements.strings(reader.length().ok()?, reader)?,
+        _ => listpack(&reader.string().ok()?, |element| elements.push(&element))?,
     }
     let bytes = elements.builder.finish(elements.count);
     let content = Content { bytes: &bytes, kind: ValueKind::Set, expire_at: None };
@@ -380,13 +382,13 @@ fn read_integers(mut blob: &[u8]) -> Option<Vec<u8>> {
     is_whole.then(|| set::of_integers(&numbers, form))
 }
 
-fn read_sorted_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+fn read_sorted_set(form: u8, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     // Members, and their scores in the same order.
     let (mut members, mut scores) = (Elements::new(), Vec::new());
     match form {
         SORTED_SET | SORTED_SET_TEXT => {
-            for _ in 0..reader.length()? {
-                members.push(&reader.string()?)?;
+            for _ in 0..reader.length().ok()? {
+                members.push(&reader.string().ok()?)?;
                 scores.push(match form {
                     SORTED_SET => f64::from_le_bytes(chunk(&mut reader.rest)?),
                     _ => score_text(reader)?,
@@ -403,7 +405,7 @@ fn read_sorted_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
                 is_score = !is_score;
                 Some(())
             };
-            let blob = reader.string()?;
+            let blob = reader.string().ok()?;
             match form {
                 SORTED_SET_ZIPLIST => ziplist(&blob, &mut visit)?,
                 _ => listpack(&blob, &mut visit)?,
@@ -426,12 +428,12 @@ fn read_sorted_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     }
 }
 
-fn score_text(reader: &mut Reader<'_>) -> Option<f64> {
+fn score_text(reader: &mut Cursor<'_>) -> Option<f64> {
     let [length] = chunk(&mut reader.rest)?;
     match length {
         NAN => None,
         INFINITE => Some(f64::INFINITY),
         NEGATIVE_INFINITE => Some(f64::NEG_INFINITY),
-        length => parse_double(super::bytes::take(&mut reader.rest, length.into())?),
+        length => parse_double(take(&mut reader.rest, length.into())?),
     }
 }

@@ -12,13 +12,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::mutant;
+use quorate_rdb::{
+    Cursor, Listpack, chunk, listpack, take, write_length, write_number, write_string,
+};
 
 use super::StreamId;
 use super::bytes::{Damaged, put_item, put_number};
 use super::groups::{Consumer, Group, Pending, UNKNOWN};
 use super::packed::{CHUNK_ENTRIES_MAX, Chunk, Stream};
-use crate::dump::bytes::{Reader, chunk, take, write_length, write_number, write_string};
-use crate::dump::listpack::{Listpack, listpack};
 use crate::dump::value::are_different;
 use crate::number::{format_integer, parse_integer};
 
@@ -110,13 +111,13 @@ fn write_group(group: &Group<'_>, out: &mut Vec<u8>) {
 
 /// Reads a stream as Redis 7.0 writes it, or as those before it did, which don't say what was deleted
 /// and how many entries there were. Nothing if it is damaged.
-pub(crate) fn read(counted: bool, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+pub(crate) fn read(counted: bool, reader: &mut Cursor<'_>) -> Option<Vec<u8>> {
     let mut chunks = Chunks::default();
-    for _ in 0..reader.length()? {
-        let first = parse_raw_id(&reader.string()?)?;
-        chunks.node(first, &reader.string()?)?;
+    for _ in 0..reader.length().ok()? {
+        let first = parse_raw_id(&reader.string().ok()?)?;
+        chunks.node(first, &reader.string().ok()?)?;
     }
-    let length = reader.number()?;
+    let length = reader.number().ok()?;
     let last = read_id(reader)?;
     if length != u64::from(chunks.length) || chunks.last.is_some_and(|before| last < before) {
         return None;
@@ -126,13 +127,13 @@ pub(crate) fn read(counted: bool, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
         // The first entry is found without being told.
         read_id(reader)?;
         max_deleted = read_id(reader)?;
-        added = reader.number()?;
+        added = reader.number().ok()?;
     }
     let header = Stream { length: chunks.length, added, last, max_deleted, ..Stream::default() };
     let ungrouped = header.bytes(chunks.tail, &[], &[&chunks.bytes]);
     let stream = Stream::read(&ungrouped).ok()?;
     let mut groups = BTreeMap::new();
-    for _ in 0..reader.length()? {
+    for _ in 0..reader.length().ok()? {
         let (name, group) = read_group(counted, &stream, reader)?;
         if groups.insert(name, group).is_some() {
             return None;
@@ -146,31 +147,31 @@ pub(crate) fn read(counted: bool, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
 fn read_group(
     counted: bool,
     stream: &Stream<'_>,
-    reader: &mut Reader<'_>,
+    reader: &mut Cursor<'_>,
 ) -> Option<(Vec<u8>, Vec<u8>)> {
-    let name = reader.string()?.into_owned();
+    let name = reader.string().ok()?.into_owned();
     let last = read_id(reader)?;
     let read = if counted {
-        Some(reader.number()?.cast_signed()).filter(|read| *read != UNKNOWN)
+        Some(reader.number().ok()?.cast_signed()).filter(|read| *read != UNKNOWN)
     } else {
         stream.count_up_to(last).ok()?
     };
     // Whose an entry is, is said behind all of them.
     let mut pending: Vec<(Pending, bool)> = Vec::new();
-    for _ in 0..reader.length()? {
+    for _ in 0..reader.length().ok()? {
         let id = parse_raw_id(take(&mut reader.rest, RAW_ID_BYTES)?)?;
         let delivered = u64::from_le_bytes(chunk(&mut reader.rest)?);
-        let count = reader.number()?;
+        let count = reader.number().ok()?;
         if pending.last().is_some_and(|(before, _)| before.id >= id) {
             return None;
         }
         pending.push((Pending { id, consumer: 0, delivered, count }, false));
     }
     let mut consumers: Vec<(Cow<'_, [u8]>, u64)> = Vec::new();
-    for consumer in 0..reader.length()? {
-        let name = reader.string()?;
+    for consumer in 0..reader.length().ok()? {
+        let name = reader.string().ok()?;
         consumers.push((name, u64::from_le_bytes(chunk(&mut reader.rest)?)));
-        for _ in 0..reader.length()? {
+        for _ in 0..reader.length().ok()? {
             let id = parse_raw_id(take(&mut reader.rest, RAW_ID_BYTES)?)?;
             let at = pending.binary_search_by_key(&id, |(pending, _)| pending.id).ok()?;
             if core::mem::replace(&mut pending[at].1, true) {
@@ -197,8 +198,8 @@ fn parse_raw_id(bytes: &[u8]) -> Option<StreamId> {
     Some(StreamId { ms: (id >> 64) as u64, seq: id as u64 })
 }
 
-fn read_id(reader: &mut Reader<'_>) -> Option<StreamId> {
-    Some(StreamId { ms: reader.number()?, seq: reader.number()? })
+fn read_id(reader: &mut Cursor<'_>) -> Option<StreamId> {
+    Some(StreamId { ms: reader.number().ok()?, seq: reader.number().ok()? })
 }
 
 /// Chunks that are being read.

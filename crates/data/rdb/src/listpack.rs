@@ -5,11 +5,11 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use super::bytes::{chunk, take};
+use crate::bytes::{chunk, take};
 use crate::number::{format_integer, parse_integer};
 
 /// Bytes before the elements of a listpack: those of all of it, and how many elements there are.
-pub(crate) const LISTPACK_HEADER_BYTES: usize = 4 + 2;
+pub const LISTPACK_HEADER_BYTES: usize = 4 + 2;
 /// A number of elements that says that nobody knows it.
 const UNKNOWN: u16 = u16::MAX;
 const END: u8 = 0xff;
@@ -17,26 +17,36 @@ const END: u8 = 0xff;
 const ZIPLIST_HEADER_BYTES: usize = 4 + 4 + 2;
 
 /// A listpack that is being written.
-pub(crate) struct Listpack {
+#[derive(Debug)]
+pub struct Listpack {
     bytes: Vec<u8>,
     count: usize,
 }
 
+impl Default for Listpack {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Listpack {
-    pub(crate) fn new() -> Self {
+    /// One without elements.
+    pub fn new() -> Self {
         Self { bytes: Vec::from([0; LISTPACK_HEADER_BYTES]), count: 0 }
     }
 
     /// Bytes of all of it, its end included.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.bytes.len() + 1
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it has no elements yet.
+    pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub(crate) fn push(&mut self, element: &[u8]) {
+    /// Adds an element.
+    pub fn push(&mut self, element: &[u8]) {
         let start = self.bytes.len();
         match parse_integer(element) {
             Some(number) => self.integer(number),
@@ -76,7 +86,8 @@ impl Listpack {
         self.bytes.extend_from_slice(element);
     }
 
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    /// Its bytes.
+    pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(END);
         let length = u32::try_from(self.bytes.len()).expect("values are bounded");
         let count = u16::try_from(self.count).unwrap_or(UNKNOWN);
@@ -87,10 +98,7 @@ impl Listpack {
 }
 
 /// Visits the elements of a listpack. `None` if it is damaged or the visitor says so.
-pub(crate) fn listpack<'a>(
-    bytes: &'a [u8],
-    visit: impl FnMut(Cow<'a, [u8]>) -> Option<()>,
-) -> Option<()> {
+pub fn listpack<'a>(bytes: &'a [u8], visit: impl FnMut(Cow<'a, [u8]>) -> Option<()>) -> Option<()> {
     let mut rest = bytes;
     let length = u32::from_le_bytes(chunk(&mut rest)?);
     let count = u16::from_le_bytes(chunk(&mut rest)?);
@@ -101,7 +109,7 @@ pub(crate) fn listpack<'a>(
 }
 
 /// The same of a ziplist.
-pub(crate) fn ziplist(bytes: &[u8], visit: impl FnMut(Cow<'_, [u8]>) -> Option<()>) -> Option<()> {
+pub fn ziplist(bytes: &[u8], visit: impl FnMut(Cow<'_, [u8]>) -> Option<()>) -> Option<()> {
     let length = u32::from_le_bytes(*bytes.first_chunk()?);
     let count = u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
     let rest = bytes.get(ZIPLIST_HEADER_BYTES..)?;
