@@ -40,6 +40,11 @@ pub(crate) enum Command {
     /// Look at the files of a node's log: 0 they are sound, 1 something is damaged, 2 they can't be
     /// read. Nothing is changed
     Log(Log),
+    /// Write the keys of a Redis file (RDB) into a running cluster, or any server like Redis
+    Import(crate::import::Options),
+    /// Write the keys of a running cluster to a Redis file (RDB); each is of one moment, and the file as
+    /// a whole is not
+    Export(crate::export::Options),
     /// Run simulated clusters in virtual time under faults, and judge what their clients saw
     Sim(crate::sim::Options),
 }

@@ -5,12 +5,15 @@ mod check;
 mod cli;
 mod dev;
 mod engine_arg;
+mod export;
+mod import;
 mod log;
 mod log_files;
 mod run;
 mod serve;
 mod sim;
 mod status;
+mod transfer;
 
 use std::process::ExitCode;
 
@@ -30,6 +33,8 @@ fn main() -> ExitCode {
         Command::Check(options) => return check::run(&options),
         Command::Log(options) => return log_files::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Export(options) => export::run(&options),
+        Command::Import(options) => import::run(&options),
         Command::Sim(options) => return sim::run(&options),
     };
     match result {

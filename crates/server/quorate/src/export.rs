@@ -1,0 +1,347 @@
+//! `quorate export`: the keys of a running cluster as a Redis file.
+//!
+//! Keys are listed with `SCAN`, and each is read at one moment: `DUMP` and its expiry in one `MULTI` block,
+//! or in pieces under a `WATCH` if that would be too long. The file as a whole is of no single moment.
+
+mod file;
+mod large;
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{anyhow, ensure};
+use clap::Args;
+use quorate_rdb::{Header, Kind, Payload, Writer};
+
+use crate::log::say;
+use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, command, size, trouble};
+use file::Output;
+
+/// Keys that one `SCAN` is asked for, and those that are asked for at once.
+const SCAN_COUNT: &str = "500";
+const KEYS_AT_ONCE: usize = 64;
+/// How many databases a server has that doesn't say.
+const DATABASES: u64 = 16;
+/// How many keys are named of those that were left out.
+const NAMES_MAX: usize = 20;
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// The file that is written, which Redis reads when it starts (`dbfilename`), and `quorate import`
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    target: TargetOptions,
+    /// Only this database; may be given several times. Without it, all that have keys
+    #[arg(long = "db", value_name = "N", value_delimiter = ',')]
+    databases: Vec<u64>,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Print nothing but what was left out, and errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Exports. An error if a key is not in the file that was there all the time.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let output = Output::check(&options.out, options.force)?;
+    let mut target = Target::new(&options.target)?;
+    let databases = databases(options, &mut target)?;
+    let libraries = target.persist(libraries)?;
+    let total = databases.values().sum();
+    let progress = Progress::of_keys("exported", total, options.quiet)?;
+    let mut export = Export::new(target, output.create()?, progress)?;
+    for (database, keys) in databases {
+        export.database(database, keys)?;
+    }
+    let (summary, length) = export.finish()?;
+    let file = options.out.display().to_string();
+    let lines = summary.lines(&file, length, begin.elapsed(), options.quiet);
+    lines.iter().for_each(|line| say(line));
+    if !libraries.is_empty() {
+        say(&format!("libraries of functions are not in the file: {}", libraries.join(", ")));
+    }
+    let left_out = summary.left_out;
+    ensure!(left_out == 0, "{left_out} keys are not in the file");
+    Ok(())
+}
+
+/// Which databases, and about how many keys each has.
+fn databases(options: &Options, target: &mut Target) -> anyhow::Result<BTreeMap<u64, u64>> {
+    let chosen = match options.databases.is_empty() {
+        false => options.databases.clone(),
+        true => (0..target.persist(database_count)?).collect(),
+    };
+    let mut databases = BTreeMap::new();
+    for database in chosen {
+        let keys = target.size_of(database)?;
+        if keys > 0 || !options.databases.is_empty() {
+            databases.insert(database, keys);
+        }
+    }
+    Ok(databases)
+}
+
+fn database_count(target: &mut Target) -> Result<u64, Trouble> {
+    let Reply::Array(parts) = target.ask(&["CONFIG", "GET", "databases"])? else {
+        return Ok(DATABASES);
+    };
+    let Some(Reply::Bulk(value)) = parts.get(1) else { return Ok(DATABASES) };
+    let count = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
+    Ok(count.unwrap_or(DATABASES))
+}
+
+/// The names of libraries of functions, which are left out.
+fn libraries(target: &mut Target) -> Result<Vec<String>, Trouble> {
+    // Servers before Redis 7.0 have none.
+    let Reply::Array(libraries) = target.ask(&["FUNCTION", "LIST"])? else { return Ok(Vec::new()) };
+    let name = |library| match library {
+        Reply::Array(parts) => match parts.into_iter().nth(1) {
+            Some(Reply::Bulk(name)) => Some(name.escape_ascii().to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    Ok(libraries.into_iter().filter_map(name).collect())
+}
+
+/// What an export came to.
+#[derive(Default)]
+struct Summary {
+    kinds: BTreeMap<Kind, u64>,
+    /// Keys that were gone when they were to be read.
+    gone: u64,
+    left_out: u64,
+    /// Some of these, each with why.
+    names: Vec<String>,
+    header: Option<Header>,
+}
+
+impl Summary {
+    fn lines(&self, file: &str, length: u64, took: Duration, quiet: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !quiet {
+            let keys: u64 = self.kinds.values().sum();
+            let kinds: Vec<_> =
+                self.kinds.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
+            let kinds = if keys == 0 { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            let (length, seconds) = (size(length), took.as_secs_f64());
+            lines.push(format!("{file}: {keys} keys{kinds}, {length}, in {seconds:.1} s"));
+            if self.gone > 0 {
+                lines.push(format!("{} keys were gone before they were read", self.gone));
+            }
+        }
+        if let Some(header) = &self.header {
+            let version = String::from_utf8_lossy(&header[5..]);
+            let version = version.trim_start_matches('0');
+            lines.push(format!(
+                "its version is {version}, and not 10, since values in it need that: Redis 7.0 doesn't read it, \
+                 7.4 does"
+            ));
+        }
+        if self.left_out > 0 {
+            lines.push(format!("keys that were left out: {}", self.left_out));
+            lines.extend(self.names.iter().map(|name| format!("  {name}")));
+            let more = self.left_out - self.names.len() as u64;
+            if more > 0 {
+                lines.push(format!("  and {more} more"));
+            }
+        }
+        lines
+    }
+}
+
+struct Export {
+    target: Target,
+    output: Output,
+    writer: Writer,
+    /// What is to be written next.
+    bytes: Vec<u8>,
+    progress: Progress,
+    done: u64,
+    summary: Summary,
+}
+
+impl Export {
+    fn new(target: Target, output: Output, progress: Progress) -> anyhow::Result<Self> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.aux(b"quorate-ver", env!("CARGO_PKG_VERSION").as_bytes(), &mut bytes);
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        writer.aux(b"ctime", since.as_secs().to_string().as_bytes(), &mut bytes);
+        let summary = Summary::default();
+        Ok(Self { target, output, writer, bytes, progress, done: 0, summary })
+    }
+
+    fn database(&mut self, database: u64, keys: u64) -> anyhow::Result<()> {
+        self.writer.database(database, keys, &mut self.bytes);
+        let hashers = (RandomState::new(), RandomState::new());
+        // A key that SCAN tells twice must stand in the file once.
+        let mut seen = HashSet::new();
+        let mut cursor = "0".to_owned();
+        let mut connection = None;
+        loop {
+            let (next, listed, listed_by) = self.target.persist(|target| {
+                target.select(database)?;
+                let by = target.connection_number();
+                // A cursor means nothing to another node.
+                let from = if connection == Some(by) { &cursor } else { "0" };
+                let (next, keys) = scan(target, from)?;
+                Ok((next, keys, by))
+            })?;
+            let fresh =
+                |key: &Vec<u8>| seen.insert((hashers.0.hash_one(key), hashers.1.hash_one(key)));
+            let fresh: Vec<_> = listed.into_iter().filter(fresh).collect();
+            for keys in fresh.chunks(KEYS_AT_ONCE) {
+                self.keys(database, keys)?;
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            (cursor, connection) = (next, Some(listed_by));
+        }
+    }
+
+    /// Reads keys and writes them to the file.
+    fn keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
+        let (mut read, mut too_long) = (0, Vec::new());
+        while read < keys.len() {
+            match self.ask(database, &keys[read..], &mut read, &mut too_long) {
+                Ok(()) => {}
+                Err(trouble) => self.target.again(trouble)?,
+            }
+        }
+        too_long.into_iter().try_for_each(|key| self.large(database, key))
+    }
+
+    /// Asks for keys at once, and writes each as it comes, but for those that are too long for one answer.
+    /// Counts those that are done.
+    fn ask<'k>(
+        &mut self,
+        database: u64,
+        keys: &'k [Vec<u8>],
+        read: &mut usize,
+        too_long: &mut Vec<&'k [u8]>,
+    ) -> Result<(), Trouble> {
+        self.target.select(database)?;
+        let mut bytes = Vec::new();
+        for key in keys {
+            command([&b"MULTI"[..]].into_iter(), &mut bytes);
+            command([&b"DUMP"[..], key].into_iter(), &mut bytes);
+            command([&b"PEXPIRETIME"[..], key].into_iter(), &mut bytes);
+            command([&b"EXEC"[..]].into_iter(), &mut bytes);
+        }
+        self.target.connection()?.send(&bytes)?;
+        for key in keys {
+            let connection = self.target.connection()?;
+            let mut refused = None;
+            for _ in 0..3 {
+                if let Reply::Error(error) = connection.reply()? {
+                    refused.get_or_insert(error);
+                }
+            }
+            match connection.reply()? {
+                Reply::Array(parts) => self.dumped(key, parts)?,
+                Reply::Error(error) => {
+                    let error = refused.unwrap_or(error);
+                    match trouble(&error) {
+                        Some(trouble) => return Err(trouble),
+                        None if error.contains("longer than") => too_long.push(key),
+                        None => self.leave_out(key, error),
+                    }
+                }
+                other => return Err(anyhow!("the target answered EXEC with {other:?}").into()),
+            }
+            self.target.answered();
+            *read += 1;
+            self.done += 1;
+            self.progress.at(self.done);
+        }
+        Ok(())
+    }
+
+    /// Writes what `DUMP` and `PEXPIRETIME` answered.
+    fn dumped(&mut self, key: &[u8], parts: Vec<Reply>) -> Result<(), Trouble> {
+        let (payload, expiry) = match <[Reply; 2]>::try_from(parts) {
+            Ok([Reply::Bulk(payload), Reply::Int(expiry)]) => (payload, expiry),
+            Ok([Reply::Null, _]) => {
+                self.summary.gone += 1;
+                return Ok(());
+            }
+            Ok([Reply::Error(error), _] | [_, Reply::Error(error)]) => match trouble(&error) {
+                Some(trouble) => return Err(trouble),
+                None => {
+                    self.leave_out(key, error);
+                    return Ok(());
+                }
+            },
+            other => return Err(anyhow!("the target answered DUMP with {other:?}").into()),
+        };
+        match Payload::parse(&payload) {
+            Ok(payload) => self.write(key, expiry, &payload)?,
+            Err(error) => self.leave_out(key, error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Reads a key in pieces that is too long for one answer.
+    fn large(&mut self, database: u64, key: &[u8]) -> anyhow::Result<()> {
+        let read = self.target.persist(|target| {
+            target.select(database)?;
+            large::read(target, key)
+        })?;
+        match read {
+            large::Read::Value { payload, expiry } => {
+                let payload = Payload::parse(&payload)
+                    .map_err(|error| anyhow!("{error}, of what was read of a large key"))?;
+                self.write(key, expiry, &payload)?;
+            }
+            large::Read::Gone => self.summary.gone += 1,
+            large::Read::Not(why) => self.leave_out(key, why),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, key: &[u8], expiry: i64, payload: &Payload<'_>) -> anyhow::Result<()> {
+        let expire_at_ms = u64::try_from(expiry).ok();
+        self.writer.key(key, expire_at_ms, payload, &mut self.bytes);
+        *self.summary.kinds.entry(payload.form.kind()).or_default() += 1;
+        self.output.write(&mut self.bytes)
+    }
+
+    fn leave_out(&mut self, key: &[u8], why: String) {
+        self.summary.left_out += 1;
+        if self.summary.names.len() < NAMES_MAX {
+            self.summary.names.push(format!("\"{}\": {why}", key.escape_ascii()));
+        }
+    }
+
+    fn finish(mut self) -> anyhow::Result<(Summary, u64)> {
+        self.summary.header = self.writer.finish(&mut self.bytes);
+        let length = self.output.finish(&mut self.bytes, self.summary.header.as_ref())?;
+        Ok((self.summary, length))
+    }
+}
+
+/// One step of a listing: the next cursor and some keys.
+fn scan(target: &mut Target, cursor: &str) -> Result<(String, Vec<Vec<u8>>), Trouble> {
+    let reply = target.ask(&["SCAN", cursor, "COUNT", SCAN_COUNT])?;
+    let (next, listed) = match reply {
+        Reply::Array(parts) => match <[Reply; 2]>::try_from(parts) {
+            Ok([Reply::Bulk(next), Reply::Array(listed)]) => (next, listed),
+            other => return Err(anyhow!("the target answered SCAN with {other:?}").into()),
+        },
+        other => return Err(anyhow!("the target answered SCAN with {other:?}").into()),
+    };
+    let keys = listed.into_iter().map(|key| match key {
+        Reply::Bulk(key) => Ok(key),
+        other => Err(anyhow!("the target lists {other:?} among its keys")),
+    });
+    let keys = keys.collect::<anyhow::Result<_>>()?;
+    Ok((String::from_utf8_lossy(&next).into_owned(), keys))
+}

@@ -1,0 +1,212 @@
+//! Keys that are too long for one answer: they are read in pieces under a `WATCH`, which fails if anything
+//! of them changes meanwhile. Then they are read again.
+
+use std::collections::HashSet;
+
+use anyhow::anyhow;
+use quorate_rdb::{Form, crc64, write_length, write_string};
+
+use crate::transfer::{Connection, Reply, Target, Trouble, command, trouble};
+
+/// Items that are asked for at once.
+const ITEMS_AT_ONCE: u64 = 1000;
+/// How often a key is read that changes all the time.
+const ROUNDS_MAX: u32 = 20;
+/// The version that a payload of these forms has.
+const VERSION: u16 = 10;
+
+/// What became of it.
+pub(super) enum Read {
+    /// What `DUMP` would answer, and what `PEXPIRETIME` answers.
+    Value {
+        payload: Vec<u8>,
+        expiry: i64,
+    },
+    Gone,
+    /// It can't be read, and why.
+    Not(String),
+}
+
+pub(super) fn read(target: &mut Target, key: &[u8]) -> Result<Read, Trouble> {
+    read_from(target.connection()?, key)
+}
+
+fn read_from(connection: &mut Connection, key: &[u8]) -> Result<Read, Trouble> {
+    for _ in 0..ROUNDS_MAX {
+        ask(connection, &[b"WATCH", key])?;
+        let value = match ask(connection, &[b"TYPE", key])? {
+            Reply::Status(kind) => match kind.as_str() {
+                "list" => Some(list(connection, key)?),
+                "set" => Some(scanned(connection, key, Form::Set)?),
+                "hash" => Some(scanned(connection, key, Form::Hash)?),
+                "zset" => Some(sorted_set(connection, key)?),
+                "none" => return Ok(Read::Gone),
+                _ => None,
+            },
+            other => return Err(strange("TYPE", &other)),
+        };
+        let Some((form, count, items)) = value else {
+            ask(connection, &[b"UNWATCH"])?;
+            return Ok(Read::Not(
+                "it is too long for one answer, and a stream is read as a whole".into(),
+            ));
+        };
+        ask(connection, &[b"MULTI"])?;
+        ask(connection, &[b"PEXPIRETIME", key])?;
+        match ask(connection, &[b"EXEC"])? {
+            Reply::Array(parts) => {
+                let [Reply::Int(expiry)] = parts[..] else {
+                    return Err(strange("EXEC", &Reply::Array(parts)));
+                };
+                return Ok(Read::Value { payload: payload(form, count, &items), expiry });
+            }
+            // It has changed.
+            Reply::Null => {}
+            other => return Err(strange("EXEC", &other)),
+        }
+    }
+    Ok(Read::Not(format!("it is read in pieces, and changed meanwhile, {ROUNDS_MAX} times")))
+}
+
+fn payload(form: Form, count: u64, items: &[u8]) -> Vec<u8> {
+    let mut payload = vec![form as u8];
+    write_length(count as usize, &mut payload);
+    payload.extend_from_slice(items);
+    payload.extend_from_slice(&VERSION.to_le_bytes());
+    payload.extend_from_slice(&crc64(&payload).to_le_bytes());
+    payload
+}
+
+/// The form of a value, how many items it has, and these.
+type Value = (Form, u64, Vec<u8>);
+
+fn list(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
+    let (mut count, mut items) = (0, Vec::new());
+    loop {
+        let elements = range(connection, &[b"LRANGE", key], count, &[])?;
+        if elements.is_empty() {
+            return Ok((Form::List, count, items));
+        }
+        count += elements.len() as u64;
+        elements.iter().for_each(|element| write_string(element, &mut items));
+    }
+}
+
+fn sorted_set(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
+    let (mut count, mut items) = (0, Vec::new());
+    loop {
+        let parts = range(connection, &[b"ZRANGE", key], count, &[b"WITHSCORES"])?;
+        if parts.is_empty() {
+            return Ok((Form::SortedSet, count, items));
+        }
+        for pair in parts.chunks(2) {
+            let score =
+                pair.get(1).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
+            let score = score.ok_or_else(|| anyhow!("ZRANGE answered a member without a score"))?;
+            write_string(&pair[0], &mut items);
+            items.extend_from_slice(&score.to_le_bytes());
+            count += 1;
+        }
+    }
+}
+
+/// Items from the place `from` on.
+fn range(
+    connection: &mut Connection,
+    words: &[&[u8]],
+    from: u64,
+    more: &[&[u8]],
+) -> Result<Vec<Vec<u8>>, Trouble> {
+    let (first, last) = (from.to_string(), (from + ITEMS_AT_ONCE - 1).to_string());
+    let words = [words, &[first.as_bytes(), last.as_bytes()], more].concat();
+    strings(ask(connection, &words)?)
+}
+
+/// A set or a hash: members, or fields with their values, which may be told twice.
+fn scanned(connection: &mut Connection, key: &[u8], form: Form) -> Result<Value, Trouble> {
+    let (name, width): (&[u8], _) = match form {
+        Form::Set => (b"SSCAN", 1),
+        _ => (b"HSCAN", 2),
+    };
+    let count = ITEMS_AT_ONCE.to_string();
+    let (mut seen, mut items, mut cursor) = (HashSet::new(), Vec::new(), b"0".to_vec());
+    loop {
+        let reply = ask(connection, &[name, key, &cursor, b"COUNT", count.as_bytes()])?;
+        let parts = match reply {
+            Reply::Array(parts) => <[Reply; 2]>::try_from(parts).map_err(Reply::Array),
+            other => Err(other),
+        };
+        let (next, listed) = match parts.map_err(|other| strange("a scan", &other))? {
+            [Reply::Bulk(next), listed] => (next, strings(listed)?),
+            [other, _] => return Err(strange("a scan", &other)),
+        };
+        for parts in listed.chunks(width) {
+            if seen.insert(parts[0].clone()) {
+                parts.iter().for_each(|part| write_string(part, &mut items));
+            }
+        }
+        if next == b"0" {
+            return Ok((form, seen.len() as u64, items));
+        }
+        cursor = next;
+    }
+}
+
+fn strings(reply: Reply) -> Result<Vec<Vec<u8>>, Trouble> {
+    let Reply::Array(parts) = reply else { return Err(strange("a range", &reply)) };
+    let parts = parts.into_iter().map(|part| match part {
+        Reply::Bulk(part) => Ok(part),
+        other => Err(strange("a range", &other)),
+    });
+    parts.collect()
+}
+
+fn ask(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
+    let mut bytes = Vec::new();
+    command(words.iter().copied(), &mut bytes);
+    connection.send(&bytes)?;
+    match connection.reply()? {
+        Reply::Error(error) => Err(trouble(&error).unwrap_or_else(|| {
+            anyhow!("the target answered {error} to {}", words[0].escape_ascii()).into()
+        })),
+        reply => Ok(reply),
+    }
+}
+
+fn strange(name: &str, reply: &Reply) -> Trouble {
+    anyhow!("the target answered {name} with {reply:?}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    /// What is read while it changes is thrown away: the second look finds the list as it stays.
+    #[test]
+    fn a_key_that_changes_meanwhile_is_read_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let look = |element: &str, end: &str| {
+            let start = "+OK\r\n+list\r\n";
+            format!("{start}*1\r\n$1\r\n{element}\r\n*0\r\n+OK\r\n+QUEUED\r\n{end}")
+        };
+        let answers = look("a", "*-1\r\n") + &look("b", "*1\r\n:77\r\n");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(answers.as_bytes()).expect("it reads");
+            let mut commands = Vec::new();
+            stream.read_to_end(&mut commands).expect("it closes");
+            commands
+        });
+        let stream = TcpStream::connect(address).expect("it listens");
+        let read = read_from(&mut Connection::new(stream), b"k");
+        let Ok(Read::Value { payload, expiry }) = read else { panic!("it is there") };
+        assert_eq!(expiry, 77);
+        assert_eq!(payload[..payload.len() - 10], [1, 1, 1, b'b']);
+        let commands = server.join().expect("it has answered all");
+        let commands = String::from_utf8(commands).expect("they are text");
+        assert_eq!(commands.matches("WATCH").count(), 2);
+    }
+}

@@ -1,0 +1,541 @@
+//! `quorate import` and `quorate export`, between real redis-servers and real nodes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use support::dev::Dev;
+use support::redis::{Raw, Redis};
+
+/// A directory of a test, gone with this value.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let name = format!("quorate-moving-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn redis(directory: &Directory, more: &[&str]) -> Redis {
+    let file = ["--dir", directory.path(), "--enable-debug-command", "yes"];
+    Redis::start(&[&file, more].concat())
+}
+
+fn ask(client: &mut Raw, line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let reply = client.ask(&words).unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+/// Sends a command that must not fail.
+fn call(client: &mut Raw, line: &str) -> String {
+    let reply = ask(client, line);
+    assert!(!reply.starts_with('-'), "{}: {reply}", line.chars().take(100).collect::<String>());
+    reply
+}
+
+fn quorate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorate")).args(args).output().unwrap()
+}
+
+/// Runs the program, which must succeed, and gives what it printed.
+fn run(args: &[&str]) -> String {
+    let output = quorate(args);
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success(), "{args:?}: {out}{err}");
+    out.into_owned()
+}
+
+/// Runs the program, which must fail, and gives all it printed.
+fn fail(args: &[&str]) -> String {
+    let output = quorate(args);
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {out}{err}");
+    format!("{out}{err}")
+}
+
+fn at(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+/// Every type and form, small and large.
+fn fill(client: &mut Raw) {
+    call(client, "FLUSHALL");
+    let numbered = |count: usize, item: &dyn Fn(usize) -> String| -> String {
+        (0..count).map(|number| format!(" {}", item(number))).collect()
+    };
+    for line in [
+        "SET text hello",
+        "SET int:8 -7",
+        "SET int:16 1234",
+        "SET int:32 -1234567",
+        "SET int:64 12345678901",
+        "SET float 3.25",
+        "SET until:s later EXAT 4000000000",
+        "SET until:ms later PXAT 4000000000123",
+        "RPUSH list a 2 c -9000000000 70000",
+        "SADD set:ints 1 2 300 -70000",
+        "SADD set:wide 1 9000000000",
+        "SADD set:text 1 two",
+        "HSET hash a 1 b two",
+        "ZADD zset 1 a 2.5 b -inf c inf d 1e300 e -0.1 f",
+        "PFADD hll a b c d e",
+        "SETBIT bits 1000 1",
+        "XGROUP CREATE stream:empty waiting $ MKSTREAM",
+        "XADD stream:gone 5-1 a b",
+        "XDEL stream:gone 5-1",
+        "PEXPIREAT hash 4000000000456",
+    ] {
+        call(client, line);
+    }
+    call(client, &format!("SET long {}", "abcdefg".repeat(20_000)));
+    client.ask(&[&b"SET"[..], b"bytes \x00\xff\r\n", &(0..=255).collect::<Vec<u8>>()]).unwrap();
+    let item = |number: usize| format!("item:{number}:{}", "x".repeat(number % 90));
+    call(client, &format!("RPUSH list:many{}", numbered(3000, &item)));
+    call(client, &format!("SADD set:many{}", numbered(2000, &item)));
+    call(
+        client,
+        &format!("SADD set:numbers{}", numbered(900, &|number| format!("{}", number * 7))),
+    );
+    let pair = |number: usize| format!("field:{number} {}", item(number));
+    call(client, &format!("HSET hash:many{}", numbered(2000, &pair)));
+    call(
+        client,
+        &format!("HSET hash:few{}", numbered(100, &|number| format!("f{number} {number}"))),
+    );
+    let scored = |number: usize| format!("{} {}", number as f64 / 8.0, item(number));
+    call(client, &format!("ZADD zset:many{}", numbered(1500, &scored)));
+    call(
+        client,
+        &format!("ZADD zset:few{}", numbered(90, &|number| format!("{number} m{number}"))),
+    );
+    call(client, &format!("RPUSH list:long {} short {}", "l".repeat(90_000), "m".repeat(9000)));
+    for number in 1..=400 {
+        let more = if number % 3 == 0 { " third x" } else { "" };
+        call(
+            client,
+            &format!("XADD stream {}-{number} name n{number} age {number}{more}", number / 7),
+        );
+    }
+    for line in [
+        "XDEL stream 0-3 20-140 57-399",
+        "XGROUP CREATE stream readers 0",
+        "XREADGROUP GROUP readers one COUNT 90 STREAMS stream >",
+        "XREADGROUP GROUP readers two COUNT 40 STREAMS stream >",
+        "XACK stream readers 0-1 1-8",
+        "XCLAIM stream readers two 0 2-15 TIME 1700000000000 RETRYCOUNT 5 JUSTID",
+        "XGROUP CREATE stream others 10-70",
+        "XGROUP CREATECONSUMER stream others idle",
+    ] {
+        call(client, line);
+    }
+    call(client, "SELECT 3");
+    call(client, "SET other:database 1");
+    call(client, "SELECT 0");
+    call(client, "DEBUG POPULATE 1000 populated 20");
+}
+
+/// What a database holds: of each key its type, its content in an order of its own, its expiry.
+fn content(port: u16, database: u32) -> BTreeMap<Vec<u8>, String> {
+    let mut client = Raw::new(port);
+    call(&mut client, &format!("SELECT {database}"));
+    let keys = elements(&client.ask(&["KEYS", "*"]).unwrap());
+    keys.into_iter()
+        .map(|key| {
+            let shown = show(&mut client, &key);
+            (key, shown)
+        })
+        .collect()
+}
+
+fn show(client: &mut Raw, key: &[u8]) -> String {
+    let mut ask = |words: &[&[u8]]| client.ask(words).unwrap();
+    let kind = String::from_utf8(ask(&[b"TYPE", key])).unwrap();
+    let (reply, width) = match kind.trim() {
+        "+string" => (ask(&[b"GET", key]), 1),
+        "+list" => (ask(&[b"LRANGE", key, b"0", b"-1"]), usize::MAX),
+        "+set" => (ask(&[b"SMEMBERS", key]), 1),
+        "+hash" => (ask(&[b"HGETALL", key]), 2),
+        "+zset" => (ask(&[b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"]), usize::MAX),
+        "+stream" => (ask(&[b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]), 0),
+        other => panic!("{other} is no type"),
+    };
+    let expiry = String::from_utf8(ask(&[b"PEXPIRETIME", key])).unwrap();
+    let content = match width {
+        // How it lies in memory, and when consumers were seen, is not kept.
+        0 => {
+            let text = String::from_utf8(reply).unwrap();
+            let mut lines = text.split("\r\n");
+            let mut kept = Vec::new();
+            while let Some(line) = lines.next() {
+                kept.push(line);
+                if line.starts_with("radix-tree") || line == "seen-time" {
+                    lines.next();
+                }
+            }
+            kept.join(" ")
+        }
+        1 if kind.starts_with("+string") => reply.escape_ascii().to_string(),
+        width => {
+            let parts = elements(&reply);
+            let width = width.min(parts.len().max(1));
+            let mut parts: Vec<_> = parts.chunks(width).map(|part| format!("{part:?}")).collect();
+            parts.sort();
+            parts.join(" ")
+        }
+    };
+    format!("{kind} {content} {expiry}")
+}
+
+/// The strings of an array.
+fn elements(reply: &[u8]) -> Vec<Vec<u8>> {
+    let line =
+        |from: usize| from + reply[from..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let (mut at, mut found) = (line(0), Vec::new());
+    while at < reply.len() {
+        let begin = line(at);
+        let length =
+            std::str::from_utf8(&reply[at + 1..begin - 2]).unwrap().parse::<usize>().unwrap();
+        found.push(reply[begin..begin + length].to_vec());
+        at = begin + length + 2;
+    }
+    found
+}
+
+fn assert_same(one: &BTreeMap<Vec<u8>, String>, other: &BTreeMap<Vec<u8>, String>, what: &str) {
+    assert_eq!(one.len(), other.len(), "{what}: keys");
+    for (key, content) in one {
+        let found = other.get(key).map_or("nothing", |found| found);
+        let cut = |text: &str| text.chars().take(2000).collect::<String>();
+        assert!(
+            found == content,
+            "{what}: {}: {}, not {}",
+            key.escape_ascii(),
+            cut(found),
+            cut(content)
+        );
+    }
+}
+
+fn digest(port: u16) -> String {
+    call(&mut Raw::new(port), "DEBUG DIGEST")
+}
+
+/// The data of a redis-server in a file that it saved.
+fn saved(directory: &Directory, settings: &str) -> (Redis, String) {
+    let origin = redis(directory, &["--dbfilename", "origin.rdb"]);
+    let mut client = Raw::new(origin.port);
+    call(&mut client, &format!("CONFIG SET {settings}"));
+    fill(&mut client);
+    call(&mut client, "SAVE");
+    (origin, directory.file("origin.rdb"))
+}
+
+const SMALL_NODES: &str = "rdbcompression yes list-max-listpack-size 4 hash-max-listpack-entries 8 \
+                           zset-max-listpack-entries 8 set-max-intset-entries 8 stream-node-max-entries 5";
+const LARGE_NODES: &str = "rdbcompression no list-max-listpack-size -5 hash-max-listpack-entries 4000 \
+                           hash-max-listpack-value 200 zset-max-listpack-entries 4000 \
+                           zset-max-listpack-value 200 set-max-intset-entries 4000 \
+                           stream-node-max-entries 0";
+
+#[test]
+fn a_file_of_redis_comes_in_and_goes_out_again() {
+    for (engine, settings) in
+        [("meerkat", SMALL_NODES), ("hermes", LARGE_NODES), ("zeus", SMALL_NODES)]
+    {
+        let directory = Directory::new("round");
+        let (origin, file) = saved(&directory, settings);
+        let dev = Dev::start(&["--engine", engine]);
+        let target = at(dev.clients[0]);
+        let told = run(&["import", &file, "--target", &target]);
+        assert!(told.contains("imported 1030 keys"), "{told}");
+        for database in [0, 3] {
+            let there = content(origin.port, database);
+            assert_same(&there, &content(dev.clients[0], database), engine);
+        }
+        // Out again, and into a Redis, which has the same then.
+        let out = directory.file("dump.rdb");
+        let told = run(&["export", "--out", &out, "--target", &at(dev.clients[1])]);
+        assert!(told.contains("1030 keys"), "{told}");
+        let copy = redis(&directory, &["--dbfilename", "dump.rdb"]);
+        assert_eq!(digest(copy.port), digest(origin.port), "{engine}");
+        let streams = content(origin.port, 0);
+        assert_same(&streams, &content(copy.port, 0), engine);
+    }
+}
+
+/// From one Redis to another, by commands and by the file.
+#[test]
+fn a_redis_is_a_target_as_well() {
+    let directory = Directory::new("redis");
+    let (origin, file) = saved(&directory, SMALL_NODES);
+    let copy = redis(&directory, &["--requirepass", "secret", "--dbfilename", "copy.rdb"]);
+    let target = at(copy.port);
+    let error = fail(&["import", &file, "--target", &target]);
+    assert!(error.contains("--password"), "{error}");
+    let error = fail(&["import", &file, "--target", &target, "--password", "wrong"]);
+    assert!(error.contains("WRONGPASS") && !error.contains("AUTH wrong"), "{error}");
+    run(&["import", &file, "--target", &target, "--password", "secret", "--user", "default"]);
+    let mut client = Raw::new(copy.port);
+    call(&mut client, "AUTH secret");
+    assert_eq!(call(&mut client, "DEBUG DIGEST"), digest(origin.port));
+    let out = directory.file("out.rdb");
+    run(&["export", "--out", &out, "--target", &target, "--password", "secret"]);
+    let third = redis(&directory, &["--dbfilename", "out.rdb"]);
+    assert_eq!(digest(third.port), digest(origin.port));
+}
+
+/// Longer than one answer may be: read in pieces, and written in pieces.
+#[test]
+fn collections_of_many_megabytes_come_in_and_go_out() {
+    let directory = Directory::new("large");
+    let origin = redis(&directory, &["--dbfilename", "large.rdb"]);
+    let mut client = Raw::new(origin.port);
+    let value = "v".repeat(900);
+    for round in 0..20 {
+        let lines = [("RPUSH list", 0), ("SADD set", 0), ("HSET hash", 1), ("ZADD zset", 2)];
+        for (name, kind) in lines {
+            let items: String = (0..1000)
+                .map(|number| match kind {
+                    0 => format!(" {value}{round}:{number}"),
+                    1 => format!(" {round}:{number} {value}"),
+                    _ => format!(" {number}.5 {value}{round}:{number}"),
+                })
+                .collect();
+            call(&mut client, &format!("{name}{items}"));
+        }
+    }
+    call(&mut client, "PEXPIREAT zset 4000000000123");
+    call(&mut client, "SAVE");
+    let dev = Dev::start(&["--nodes", "1"]);
+    let target = at(dev.clients[0]);
+    run(&["import", &directory.file("large.rdb"), "--target", &target]);
+    let out = directory.file("out.rdb");
+    run(&["export", "--out", &out, "--target", &target]);
+    let copy = redis(&directory, &["--dbfilename", "out.rdb"]);
+    assert_eq!(digest(copy.port), digest(origin.port));
+}
+
+/// Fields that expire need a later version of the format.
+#[test]
+fn fields_keep_their_expiry() {
+    let directory = Directory::new("fields");
+    let dev = Dev::start(&["--nodes", "1"]);
+    let mut client = Raw::new(dev.clients[0]);
+    call(&mut client, "HSET session user ada token 5f2c seen 7");
+    call(&mut client, "HPEXPIREAT session 4000000000123 FIELDS 2 token seen");
+    call(&mut client, "SET plain 1");
+    let out = directory.file("out.rdb");
+    let target = at(dev.clients[0]);
+    let told = run(&["export", "--out", &out, "--target", &target]);
+    assert!(told.contains("its version is 12"), "{told}");
+    run(&["import", &out, "--target", &target, "--db-map", "0:7"]);
+    call(&mut client, "SELECT 7");
+    let expiries = "HPEXPIRETIME session FIELDS 3 user token seen";
+    assert_eq!(call(&mut client, expiries), "*3\r\n:-1\r\n:4000000000123\r\n:4000000000123\r\n");
+    assert_eq!(call(&mut client, "HGET session token"), "$4\r\n5f2c\r\n");
+}
+
+#[test]
+fn what_is_there_stays_unless_told_otherwise() {
+    let directory = Directory::new("there");
+    let origin = redis(&directory, &["--dbfilename", "there.rdb"]);
+    let mut client = Raw::new(origin.port);
+    for line in ["RPUSH a 1 2 3", "SET b new", "HSET c f v", "SET gone x PX 1", "SAVE"] {
+        call(&mut client, line);
+    }
+    let file = directory.file("there.rdb");
+    let dev = Dev::start(&["--nodes", "1"]);
+    let target = at(dev.clients[0]);
+    let mut client = Raw::new(dev.clients[0]);
+    call(&mut client, "RPUSH a old");
+    call(&mut client, "SET d stays");
+    let error = fail(&["import", &file, "--target", &target]);
+    assert!(error.contains("database 0 has 2 keys already"), "{error}");
+    assert!(error.contains("--replace or --skip-existing"), "{error}");
+    assert_eq!(call(&mut client, "DBSIZE"), ":2\r\n");
+    let told = run(&["import", &file, "--target", &target, "--skip-existing"]);
+    assert!(told.contains("imported 2 keys (1 string, 1 hash)"), "{told}");
+    assert!(told.contains("1 keys were there already"), "{told}");
+    assert_eq!(call(&mut client, "LRANGE a 0 -1"), "*1\r\n$3\r\nold\r\n");
+    run(&["import", &file, "--target", &target, "--replace"]);
+    assert_eq!(call(&mut client, "LRANGE a 0 -1"), "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n");
+    assert_eq!(call(&mut client, "GET d"), "$5\r\nstays\r\n");
+    // Databases that the target doesn't have, and maps that make no sense.
+    let error = fail(&["import", &file, "--target", &target, "--db-map", "0:99"]);
+    assert!(error.contains("SELECT 99"), "{error}");
+    let error = fail(&["import", &file, "--target", &target, "--db-map", "4:5"]);
+    assert!(error.contains("no keys in database 4"), "{error}");
+}
+
+/// What the target won't take is named, taken back, and an error at the end; the rest is there.
+#[test]
+fn keys_that_a_target_refuses_are_named() {
+    let directory = Directory::new("refused");
+    let origin = redis(&directory, &["--dbfilename", "refused.rdb"]);
+    let mut client = Raw::new(origin.port);
+    let long = "x".repeat(5 * 1024 * 1024);
+    call(&mut client, &format!("SET string {long}"));
+    call(&mut client, &format!("RPUSH list a b {long}"));
+    call(&mut client, "SET fine 1");
+    // More fields with expiries than one value may have would need a newer Redis; a key that is too
+    // long needs none.
+    call(&mut client, &format!("SET {} 1", "k".repeat(70_000)));
+    call(&mut client, "SAVE");
+    let dev = Dev::start(&["--nodes", "1"]);
+    let file = directory.file("refused.rdb");
+    let error = fail(&["import", &file, "--target", &at(dev.clients[0])]);
+    assert!(error.contains("imported 1 keys (1 string)"), "{error}");
+    assert!(error.contains("keys that could not be imported: 3"), "{error}");
+    assert!(error.contains("\"string\": it has a string of 5242880 bytes"), "{error}");
+    let mut client = Raw::new(dev.clients[0]);
+    assert_eq!(call(&mut client, "KEYS *"), "*1\r\n$4\r\nfine\r\n");
+}
+
+#[test]
+fn bad_files_and_targets_are_said() {
+    let directory = Directory::new("bad");
+    let golden =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/rdb/tests/golden/redis-7.0.rdb");
+    let golden = golden.to_str().unwrap();
+    let whole = std::fs::read(golden).unwrap();
+    let dev = Dev::start(&["--nodes", "1"]);
+    let target = at(dev.clients[0]);
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.file(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let mut damaged = whole.clone();
+    damaged[300] ^= 1;
+    let newer = [b"REDIS0099", &whole[9..]].concat();
+    for (file, wanted) in [
+        (write("cut.rdb", &whole[..700]), "the file ends here"),
+        (write("damaged.rdb", &damaged), "damaged"),
+        (write("newer.rdb", &newer), "version 99"),
+        (write("other.rdb", b"something else"), "no RDB file"),
+        (write("empty.rdb", b""), "no RDB file"),
+        (directory.file("absent.rdb"), "cannot open"),
+        (directory.path().to_owned(), "is no file"),
+    ] {
+        let error = fail(&["import", &file, "--target", &target]);
+        assert!(error.contains(wanted), "{file}: {error}");
+    }
+    assert_eq!(call(&mut Raw::new(dev.clients[0]), "DBSIZE"), ":0\r\n");
+    let error = fail(&["import", golden, "--target", &at(dev.admins[0])]);
+    assert!(error.contains("doesn't answer as a Redis does"), "{error}");
+    let replica = redis(&directory, &["--replicaof", "127.0.0.1 1", "--dbfilename", "replica.rdb"]);
+    let error = fail(&["import", golden, "--target", &at(replica.port)]);
+    assert!(error.contains("takes no writes"), "{error}");
+}
+
+#[test]
+fn an_export_is_whole_or_nothing() {
+    let directory = Directory::new("whole");
+    let dev = Dev::start(&["--nodes", "1"]);
+    let target = at(dev.clients[0]);
+    call(&mut Raw::new(dev.clients[0]), "SET a 1");
+    let out = directory.file("out.rdb");
+    run(&["export", "--out", &out, "--target", &target]);
+    let whole = std::fs::read(&out).unwrap();
+    let error = fail(&["export", "--out", &out, "--target", &target]);
+    assert!(error.contains("is there already") && error.contains("--force"), "{error}");
+    // A target that is none leaves the file as it was, and nothing beside it.
+    let error = fail(&["export", "--out", &out, "--force", "--target", &at(dev.admins[0])]);
+    assert!(error.contains("doesn't answer as a Redis does"), "{error}");
+    assert_eq!(std::fs::read(&out).unwrap(), whole);
+    let error = fail(&["export", "--out", &directory.file("no/such/out.rdb"), "--target", &target]);
+    assert!(error.contains("cannot create"), "{error}");
+    let error = fail(&["export", "--out", directory.path(), "--force", "--target", &target]);
+    assert!(error.contains("is no name of a file"), "{error}");
+    run(&["export", "--out", &out, "--force", "--target", &target, "--db", "5"]);
+    assert_ne!(std::fs::read(&out).unwrap(), whole);
+    let names: Vec<_> =
+        std::fs::read_dir(&directory.0).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["out.rdb"]);
+}
+
+/// A way to a server that breaks each connection after so many bytes of commands, and the last one not
+/// at all.
+fn breaking(port: u16, cuts: Vec<usize>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut cuts = cuts.into_iter();
+        for stream in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut from, mut to) = (server.try_clone().unwrap(), stream.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let cut = cuts.next().unwrap_or(usize::MAX);
+            std::thread::spawn(move || forward(stream, server, cut));
+        }
+    });
+    own
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, cut: usize) {
+    let (mut piece, mut passed) = ([0; 4096], 0);
+    while passed < cut {
+        let Ok(read @ 1..) = from.read(&mut piece) else { break };
+        let read = read.min(cut - passed);
+        if to.write_all(&piece[..read]).is_err() {
+            break;
+        }
+        passed += read;
+    }
+    // What has passed is carried out, and nobody is told.
+    let _ = from.shutdown(std::net::Shutdown::Both);
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+#[test]
+fn lost_connections_leave_no_key_half_there() {
+    let directory = Directory::new("lost");
+    let (origin, file) = saved(&directory, SMALL_NODES);
+    let dev = Dev::start(&["--nodes", "1"]);
+    let there = content(origin.port, 0);
+    for (database, cuts) in
+        [(1, vec![200, 30_000, 200_000]), (2, vec![100_000; 7]), (4, vec![5000, 600_000, 650_000])]
+    {
+        let way = breaking(dev.clients[0], cuts);
+        let map = format!("0:{database}");
+        let more = ["--db-map", &map, "--skip-existing"];
+        run(&[&["import", &file, "--target", &at(way)], &more[..]].concat());
+        assert_same(&there, &content(dev.clients[0], database), "after losses");
+    }
+    let way = breaking(dev.clients[0], vec![300, 20_000, 900, 50_000]);
+    let out = directory.file("dump.rdb");
+    run(&["export", "--out", &out, "--target", &at(way), "--db", "2"]);
+    let copy = redis(&directory, &["--dbfilename", "dump.rdb"]);
+    assert_same(&there, &content(copy.port, 2), "exported");
+    // Nobody there at all.
+    drop(dev);
+    let error = fail(&["import", &file, "--target", "127.0.0.1:1,127.0.0.1:2"]);
+    assert!(error.contains("start a cluster with `quorate dev`"), "{error}");
+}
