@@ -241,7 +241,7 @@ impl<'a> Import<'a> {
         let mut checkpoint_database = 0;
         loop {
             let mut batch = Batch::new(&policy, self.databases.get(&database).copied());
-            while !batch.is_full() {
+            while !batch.is_full(&writing) {
                 let Some(event) = source.next()? else { break };
                 if let Event::Database(number) = event {
                     database = number;
@@ -254,6 +254,7 @@ impl<'a> Import<'a> {
                 Ok(()) => self.target.answered(),
                 Err(trouble) => {
                     self.stop_or_again(trouble, &writing)?;
+                    self.summary.lost();
                     source.rewind(&checkpoint)?;
                     database = checkpoint_database;
                     writing = Writing::default();
@@ -292,6 +293,7 @@ impl<'a> Import<'a> {
         if let Some(database) = database {
             let rewritten = since.keys.rewritten();
             let again = outcome.written.iter().filter(|key| key.index < rewritten);
+            self.summary.rewritten(again.clone().count() as u64);
             self.again.extend(again.map(|key| Again {
                 database,
                 key: key.name.clone(),

@@ -109,10 +109,13 @@ impl<'p> Batch<'p> {
         Self { policy, database, parts: Vec::new(), outcome, bytes: 0, commands: 0 }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes >= BATCH_BYTES_MAX
-            || self.commands >= BATCH_COMMANDS_MAX
-            || self.parts.len() >= BATCH_KEYS_MAX
+    /// Whether it should leave. Between keys that is earlier than within one, so that no batch ends within
+    /// a key but one that is longer than a batch: only from between keys can the file be read again.
+    pub(super) fn is_full(&self, writing: &Writing) -> bool {
+        let times = if writing.is_within_a_key() { 2 } else { 1 };
+        self.bytes >= times * BATCH_BYTES_MAX
+            || self.commands >= times * BATCH_COMMANDS_MAX
+            || self.parts.len() >= times * BATCH_KEYS_MAX
     }
 
     /// Takes what comes next in the file.

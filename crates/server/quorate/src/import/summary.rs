@@ -61,6 +61,9 @@ pub(super) struct Summary {
     libraries: Vec<String>,
     beside: Vec<String>,
     lacking: Vec<String>,
+    /// How often something was tried again, and how many keys were written again for that.
+    lost: u64,
+    rewritten: u64,
 }
 
 impl Summary {
@@ -77,6 +80,8 @@ impl Summary {
             libraries: libraries.to_vec(),
             beside: beside.to_vec(),
             lacking: Vec::new(),
+            lost: 0,
+            rewritten: 0,
         }
     }
 
@@ -105,6 +110,16 @@ impl Summary {
 
     pub(super) fn lacks(&mut self, line: String) {
         self.lacking.push(line);
+    }
+
+    /// The connection was lost, or the target couldn't for a moment.
+    pub(super) fn lost(&mut self) {
+        self.lost += 1;
+    }
+
+    /// So many keys were written again for that.
+    pub(super) fn rewritten(&mut self, keys: u64) {
+        self.rewritten += keys;
     }
 
     /// How many keys were written.
@@ -136,6 +151,13 @@ impl Summary {
                     lines.push(format!("{count} keys {what}"));
                 }
             }
+        }
+        if self.lost > 0 {
+            let (lost, keys) = (self.lost, self.rewritten);
+            lines.push(format!(
+                "a connection was lost, or the target could not for a moment, {lost} times; {keys} keys were \
+                 written again"
+            ));
         }
         if self.pending_lost > 0 {
             lines.push(format!(
