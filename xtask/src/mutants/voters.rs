@@ -57,4 +57,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[DISKS],
         in_gate: false,
     },
+    Mutant {
+        name: "membership_recovers_and_votes",
+        home: "membership",
+        guard: "who agrees to recover a cluster votes no more in the old one",
+        checks: &[Tests("membership", "recovering::")],
+        in_gate: false,
+    },
 ];

@@ -10,7 +10,7 @@ use quorate_types::{
 
 use crate::{Config, MemberConfig, MembershipError};
 
-fn member(config: &MemberConfig, role: Role) -> Member {
+pub(crate) fn member(config: &MemberConfig, role: Role) -> Member {
     Member {
         node: config.node,
         incarnation: Incarnation(0),

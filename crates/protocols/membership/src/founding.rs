@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Effects, mutant};
 use quorate_paxos::Voter;
-use quorate_types::{Incarnation, Instant, NodeId, NodeSet, View};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, View};
 
 use crate::peer::Peer;
 use crate::{Body, MemberConfig, Membership, Message, Store, ViewEntry, change};
@@ -27,6 +27,20 @@ pub(crate) struct Founding {
 }
 
 impl Founding {
+    /// Begins another round, for which `founder` votes.
+    pub(crate) fn propose(&mut self, view: Arc<View>, founder: NodeId, now: Instant) {
+        self.round += 1;
+        self.votes = NodeSet::only(founder);
+        self.proposal = Some(view);
+        self.resend_at = now;
+    }
+
+    /// The nodes whose votes the proposal lacks.
+    pub(crate) fn silent(&self) -> NodeSet {
+        let wanted = self.proposal.as_ref().map_or(NodeSet::EMPTY, |view| view.voters());
+        wanted.difference(self.votes)
+    }
+
     /// Gives the proposal up for good.
     pub(crate) fn withdraw(&mut self) {
         if self.proposal.take().is_some() {
@@ -148,7 +162,8 @@ impl Membership {
             peer.is_member |= is_member;
             peer.round = if peer.is_member { u64::MAX } else { peer.round.max(round) };
             peer.addresses = Some(addresses);
-            (peer.votes_as, peer.store, peer.cluster) = (votes_as, store, message.cluster);
+            (peer.votes_as, peer.store) = (votes_as, store);
+            (peer.cluster, peer.epoch) = (message.cluster, message.epoch);
             (peer.reaches, peer.strangers) = (reaches, strangers);
             peer.lost &= is_member && inside;
         }
@@ -210,11 +225,13 @@ impl Membership {
         }
         let Some(view) = view else { return };
         if self.founding.proposal.is_none() {
-            self.founding.round += 1;
-            self.founding.votes = NodeSet::only(self.me.node);
-            self.founding.proposal = Some(Arc::new(view));
-            self.founding.resend_at = self.now;
+            self.founding.propose(Arc::new(view), self.me.node, self.now);
         }
+        self.resend_proposal(effects);
+    }
+
+    /// Has a first view chosen that all have voted for, or asks those again that have not.
+    pub(crate) fn resend_proposal(&mut self, effects: &mut impl Effects<Self>) {
         self.choose_first_view(effects);
         if self.founding.proposal.is_none() || self.founding.resend_at > self.now {
             return;
@@ -230,6 +247,7 @@ impl Membership {
     pub(crate) fn on_found(
         &mut self,
         from: Voter,
+        newest: (Incarnation, Epoch),
         round: u64,
         view: ViewEntry,
         effects: &mut impl Effects<Self>,
@@ -241,11 +259,16 @@ impl Membership {
         let names_both = view.0.is_live(self.me.node, self.me.incarnation)
             && view.0.is_live(from.node, from.incarnation);
         let is_own = view.0.cluster == from.incarnation;
-        if !lives || !names_both || !is_own || view.0.epoch.0 != 1 {
+        let recovers = self.recovers_this(newest, &view.0);
+        let is_first = self.log.is_none();
+        if !lives || !names_both || !is_own || !(is_first || recovers) {
             return effects.ignored("a first view for others");
         }
         if self.vote.as_ref().is_some_and(|vote| vote.founder == from && vote.round > round) {
             return effects.ignored("an earlier founding round");
+        }
+        if recovers {
+            self.agree_to_recover(&view.0, effects);
         }
         self.vote = Some(Vote { founder: from, round, view: view.0 });
         self.send(from.node, Body::Founded { to: from.incarnation, round }, effects);

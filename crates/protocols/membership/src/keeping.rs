@@ -29,6 +29,7 @@ struct Mark {
     cluster: Incarnation,
     epoch: Epoch,
     acceptor: (Ballot, SlotNumber, Ballot),
+    left: Incarnation,
 }
 
 /// What a message or an answer rests on.
@@ -88,7 +89,7 @@ impl Keeper {
     /// Takes a message instead of sending it.
     pub(crate) fn hold_message(&mut self, to: NodeId, message: Message) {
         let rests = match message.body {
-            Body::Log(_) => Rests::Everything,
+            Body::Log(_) | Body::Founded { .. } => Rests::Everything,
             _ => Rests::View,
         };
         self.fresh.push((rests, Held::Message(to, message)));
@@ -179,7 +180,7 @@ impl Membership {
     /// Goes on as the voter of a saved state, under a fresh life that asks to join.
     fn restore(&mut self, saved: state::Saved<'_>, store: Store) -> Result<(), StateError> {
         self.lives = saved.lives;
-        self.store = store;
+        (self.store, self.left) = (store, saved.left);
         let Some(vote) = saved.vote else { return Ok(()) };
         self.voter = Voter { node: self.me.node, incarnation: vote.incarnation };
         let mut log = self.log_of(&vote.view);
@@ -209,7 +210,7 @@ impl Membership {
         let number = keeper.handed;
         let vote = self.log.as_ref().map(|log| (self.voter, &*self.view, log));
         let mut bytes = Vec::new();
-        state::write(self.me.node, Incarnation(0), &self.candidates(), vote, &mut bytes);
+        state::write(self.me.node, self.left, &self.candidates(), vote, &mut bytes);
         Some((number, bytes))
     }
 
@@ -228,6 +229,7 @@ impl Membership {
             me: self.me.incarnation,
             cluster: self.view.cluster,
             epoch: if self.log.is_some() { self.view.epoch } else { Epoch(0) },
+            left: self.left,
             acceptor: self.log.as_ref().map(|log| log.acceptor_mark()).unwrap_or_default(),
         };
         if let Some(keeper) = &mut self.keeper {

@@ -73,6 +73,7 @@ mod machine;
 mod message;
 mod peer;
 mod proposing;
+mod recovery;
 mod request;
 mod revival;
 mod state;

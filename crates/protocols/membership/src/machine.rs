@@ -15,6 +15,7 @@ use crate::founding::{Founding, Vote};
 use crate::keeping::Keeper;
 use crate::lease::{Lease, Promises, dropped};
 use crate::peer::Peer;
+use crate::recovery::Recovery;
 use crate::{Body, Config, MemberConfig, MembershipError, Message, Request, Store, ViewEntry};
 
 /// The stream of the configuration log.
@@ -99,6 +100,10 @@ pub struct Membership {
     pub(crate) revivable_since: Option<Instant>,
     /// What the stores of the life that votes have got back from the disk.
     pub(crate) store: Store,
+    /// The recovered cluster that this node has agreed to, which has not begun here yet; 0 if none.
+    pub(crate) left: Incarnation,
+    /// The recovery that was asked for here.
+    pub(crate) recovery: Option<Recovery>,
     /// The time of the last event.
     pub(crate) now: Instant,
 }
@@ -120,6 +125,7 @@ impl Protocol for Membership {
         "membership: a departing member that is down is removed",
         "membership: a life was admitted that ended before it knew",
         "membership: a view is revived from disks",
+        "membership: a node leaves its cluster for a recovered one",
     ];
 }
 
@@ -207,6 +213,8 @@ impl Membership {
             wish_since: None,
             stuck_since: None,
             keeper: None,
+            left: Incarnation(0),
+            recovery: None,
             revivable_since: None,
             lives: Vec::new(),
             store: Store::None,
@@ -282,7 +290,10 @@ impl Membership {
         }
         match message.body {
             Body::Announce { .. } => self.on_announce(sender, message, effects),
-            Body::Found { round, view } => self.on_found(sender, round, view, effects),
+            Body::Found { round, view } => {
+                let newest = (message.cluster, message.epoch);
+                self.on_found(sender, newest, round, view, effects);
+            }
             Body::Founded { to, round } => self.on_founded(sender, to, round, effects),
             Body::Renew { sent, caught_up, is_complete, hears, admits } => {
                 let says = Says { caught_up, is_complete, hears, admits };
@@ -300,12 +311,17 @@ impl Membership {
             _ if self.expelled => Some("expelled"),
             _ if from == self.me.node => Some("own node id"),
             Body::Announce { .. } => None,
-            Body::Found { .. } | Body::Founded { .. } if self.log.is_some() => Some("founded"),
+            Body::Found { .. } | Body::Founded { .. }
+                if self.log.is_some() && self.store == Store::None =>
+            {
+                Some("founded")
+            }
             Body::Found { .. } | Body::Founded { .. } => None,
             Body::Renew { .. } | Body::Grant { .. } | Body::Leave if self.log.is_none() => {
                 Some("outside")
             }
             Body::Log(_) if self.log.is_none() => None,
+            Body::Log(_) if self.has_left() && message.cluster == self.left => None,
             _ if other_cluster => Some("another cluster"),
             _ => None,
         }
@@ -410,6 +426,12 @@ impl Membership {
         if !are_in_their_slots(cluster, &message.body) {
             return effects.refused("membership: a view of another cluster or slot");
         }
+        if self.has_left() {
+            return match cluster == self.left {
+                true => self.on_recovered(message.body, effects),
+                false => effects.ignored("the cluster that this node has left"),
+            };
+        }
         // A view includes the changes of all views before it.
         if let paxos::Body::Learn { entry, .. } = message.body {
             return self.on_chosen(from, entry, effects);
@@ -469,6 +491,7 @@ impl Membership {
         }
         if names_me {
             (self.store, self.lives) = (Store::None, Vec::new());
+            self.left = Incarnation(0);
         }
         if let Some(life) = self.earlier_life_in(&view) {
             // A life was admitted that ended before it knew. It has promised nothing.
@@ -569,7 +592,7 @@ impl Membership {
     }
 
     /// Answers a request, with a disk when what the answer says is durable.
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         tag: Tag,
         answer: Result<Epoch, MembershipError>,
@@ -617,6 +640,7 @@ impl Membership {
                 self.peers.entry(node).or_default().cut_since = None;
                 return effects.complete(tag, Ok(epoch));
             }
+            Request::Recover { lost } => return self.recover(tag, lost, effects),
             _ if !self.is_live() => {
                 return effects.complete(tag, Err(MembershipError::NotAMember));
             }
@@ -698,10 +722,11 @@ impl Membership {
         }
         self.flush(effects);
         self.wake_at = Instant::NEVER;
-        if self.is_live() && !self.expelled {
-            self.propose(effects);
-        } else if !self.expelled {
-            self.revive(effects);
+        if !self.expelled && !self.drive_recovery(effects) {
+            match self.is_live() {
+                true => self.propose(effects),
+                false => self.revive(effects),
+            }
         }
     }
 

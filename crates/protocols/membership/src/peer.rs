@@ -1,6 +1,6 @@
 //! This node's knowledge of a peer.
 
-use quorate_types::{Incarnation, Instant, NodeSet};
+use quorate_types::{Epoch, Incarnation, Instant, NodeSet};
 
 use crate::detector::Delay;
 use crate::{MemberConfig, Store};
@@ -54,6 +54,8 @@ pub(crate) struct Peer {
     pub(crate) store: Store,
     /// The cluster that it says it knows; 0 if none.
     pub(crate) cluster: Incarnation,
+    /// The epoch of the newest view of that cluster that it says it knows.
+    pub(crate) epoch: Epoch,
     /// The members that it says it hears, from outside.
     pub(crate) reaches: NodeSet,
     /// The members that it can't hear from outside, since it does not know their addresses.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use quorate_types::{Epoch, NodeId, limits};
+use quorate_types::{Epoch, NodeId, NodeSet, limits};
 
 use crate::MemberConfig;
 
@@ -29,6 +29,12 @@ pub enum Request {
     },
     /// A voter that is about to leave stays. Answered when the view says so.
     Keep(NodeId),
+    /// Go on without these nodes, whose loss a person accepts, from what is on the disks of the others. Asked
+    /// of a node that came back from its disk and can't go on; answered when the recovered cluster stands.
+    Recover {
+        /// The nodes that are lost, or whose disks are.
+        lost: NodeSet,
+    },
     /// The connection to this peer broke: suspect it at once. Answered at once.
     PeerLost(NodeId),
     /// A connection to this peer stands again. Answered at once.
@@ -74,6 +80,17 @@ pub enum MembershipError {
     Departing(NodeId),
     /// The members alive would be no majority of one member more.
     TooFewForOneMore(NodeId),
+    /// Only a node that came back from its disk, and is in no view, can begin a recovery.
+    NotFromDisk,
+    /// A recovery that was asked for here has not ended.
+    Recovers,
+    /// A node that was said to be lost is here, with what is on its disk.
+    NotLost(NodeId),
+    /// Nodes that were not said to be lost are not here, or know more than this one.
+    Missing {
+        /// Which ones.
+        nodes: Vec<NodeId>,
+    },
     /// No majority answered in time. The change may still happen.
     TimedOut {
         /// Voters that are not heard.
@@ -136,6 +153,21 @@ impl fmt::Display for MembershipError {
                 f,
                 "with node {node} added, the members alive would be no majority until it runs, and \
                  it can't join without one; start the members that are down first, or remove them"
+            ),
+            Self::NotFromDisk => write!(
+                f,
+                "this node has nothing to recover from: ask one that came back from its disk and is in \
+                 no view"
+            ),
+            Self::Recovers => write!(f, "a recovery is under way; wait for its end"),
+            Self::NotLost(node) => write!(
+                f,
+                "node {node} is here and has what is on its disk; name only nodes that are lost"
+            ),
+            Self::Missing { nodes } => write!(
+                f,
+                "nodes {nodes:?} are neither here nor named as lost; start them with their disks, or \
+                 name them, too"
             ),
             Self::TimedOut { silent } => write!(
                 f,

@@ -43,7 +43,7 @@ impl Membership {
     }
 
     /// The node outside that holds a member's id, if it is here: it may be this one.
-    fn returning(&self, node: NodeId) -> Option<Returning<'_>> {
+    pub(crate) fn returning(&self, node: NodeId) -> Option<Returning<'_>> {
         let member = self.view.member(node)?;
         let (incarnation, addresses, votes_as, store) = if node == self.me.node {
             let own = self.config.genesis.iter().find(|member| member.node == node);
@@ -141,7 +141,7 @@ impl Membership {
     /// As a voter outside whose disk came back: has a view chosen that others left behind, or revives one.
     pub(crate) fn revive(&mut self, effects: &mut impl Effects<Self>) {
         let here = self.voters_here();
-        let may = self.store != Store::None && here.contains(self.me.node);
+        let may = !self.has_left() && self.store != Store::None && here.contains(self.me.node);
         if !may || !here.is_majority_of(self.view.voters()) || !self.alive().is_empty() {
             self.wish_since = None;
             return;

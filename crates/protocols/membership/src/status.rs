@@ -153,7 +153,7 @@ impl Membership {
         }
         if view.epoch.0 > 0 {
             let epoch = view.epoch;
-            if let Some(text) = self.majority_lost(view) {
+            if let Some(text) = self.why_others_wait().or_else(|| self.majority_lost(view)) {
                 return text;
             }
             if view.member(self.me.node).is_none() {
@@ -162,9 +162,6 @@ impl Membership {
                      add {me}` against one that is",
                     me = self.me.node
                 );
-            }
-            if let Some(text) = self.why_others_wait() {
-                return text;
             }
             return format!("joining the cluster, which is in epoch {epoch}");
         }
@@ -211,9 +208,13 @@ impl Membership {
             true => ("the cluster".into(), "has ended"),
             false => (list(holders), "cannot go on"),
         };
+        let remedy = match self.keeper.is_some() && !holders.is_empty() {
+            true => "restart it, and `quorate recover` there goes on with what it has",
+            false => "stop all nodes and start them together to begin with an empty cluster",
+        };
         Some(format!(
             "{who} in epoch {} {verb} because {} lost their state: a majority of the members was \
-             lost; stop all nodes and start them together to begin with an empty cluster",
+             lost; {remedy}",
             view.epoch,
             list(lost)
         ))

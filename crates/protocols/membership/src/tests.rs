@@ -4,5 +4,6 @@ mod chaos;
 mod codec;
 mod departing;
 mod disks;
+mod recovering;
 mod state;
 mod world;

@@ -48,6 +48,10 @@ pub struct Step<'a, S: Subject> {
 /// A protocol under test. The value is the setup of its machines, and what it remembers of their
 /// steps.
 pub trait Subject: Sized {
+    /// Whether a node's messages to itself are the ends of what its disk was asked for; otherwise it sends
+    /// none.
+    const HAS_DISK: bool = false;
+
     /// One lane of one node.
     type Machine: Machine<Outcome: Clone + PartialEq + Debug>;
 

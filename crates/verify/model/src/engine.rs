@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
-use quorate_harness::{OutcomeOf, Subject};
+use quorate_harness::{OutcomeOf, Process, Subject};
 use quorate_machine::Protocol;
 use quorate_types::{Epoch, Instant, NodeId};
 
@@ -22,6 +22,13 @@ pub trait Engine: Subject<Machine: Clone + Send + Sync> + Clone + Send + Sync + 
 
     /// Hashes a machine. A field that is left out must not decide what the machine does.
     fn hash(machine: &Self::Machine, state: &mut impl Hasher);
+
+    /// A process that begins where another has ended, whose machine was `before`: with what is on its
+    /// disk, if there is one.
+    fn restart(&self, process: Process, before: &Self::Machine) -> Self::Machine {
+        let _ = before;
+        self.start(process)
+    }
 
     /// The epoch that a machine is in; messages of a later epoch wait until the machine is there,
     /// too. A machine that handles views itself is in none.

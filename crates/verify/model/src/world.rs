@@ -254,7 +254,11 @@ impl<E: Engine> World<E> {
         self.lives += 1;
         let incarnation = Incarnation(self.lives);
         let (lane, seed, now) = (LaneId(0), incarnation.0, self.now(scope, node.0));
-        let machine = scope.engine.start(Process { node, lane, incarnation, seed, now });
+        let process = Process { node, lane, incarnation, seed, now };
+        let machine = match self.hosts.get(usize::from(node.0) - 1) {
+            Some(before) => scope.engine.restart(process, &before.machine),
+            None => scope.engine.start(process),
+        };
         let print = print_machine::<E>(&machine);
         Host { machine: Arc::new(machine), up: true, incarnation, print }
     }

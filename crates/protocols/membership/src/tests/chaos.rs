@@ -213,7 +213,8 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
 }
 
 /// What only nodes with disks reach.
-pub(super) const WITH_DISKS: [&str; 2] = [
+pub(super) const WITH_DISKS: [&str; 3] = [
+    "membership: a node leaves its cluster for a recovered one",
     "membership: a life was admitted that ended before it knew",
     "membership: a view is revived from disks",
 ];

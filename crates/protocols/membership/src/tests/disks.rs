@@ -13,7 +13,7 @@ use crate::{Body, Phase};
 const PATIENCE_MS: u64 = 10_500;
 
 /// A cluster of nodes with disks, whose clients have been told of something.
-fn formed(seed: u64, count: u16) -> World {
+pub(super) fn formed(seed: u64, count: u16) -> World {
     let mut world = World::new(seed, count);
     world.flush_max = Some(5 * MS);
     let mut world = world.form(count);
@@ -22,13 +22,13 @@ fn formed(seed: u64, count: u16) -> World {
     world
 }
 
-fn lose_power(world: &mut World) {
+pub(super) fn lose_power(world: &mut World) {
     for node in world.nodes.keys().copied().collect::<Vec<_>>() {
         world.crash(node.0);
     }
 }
 
-fn start_all(world: &mut World, nodes: &[u16]) {
+pub(super) fn start_all(world: &mut World, nodes: &[u16]) {
     for node in nodes {
         world.start(*node);
     }

@@ -293,10 +293,12 @@ impl World {
         if view.epoch.0 == 0 || machine.expelled() {
             return;
         }
-        let is_new = state.records.0 != view.cluster;
-        if is_new || is_shadow(view, node) && !machine.caught_up {
-            state.records = (view.cluster, BTreeSet::new());
+        // A recovered cluster goes on with what its first active members have.
+        let is_founded = state.records.0 != view.cluster && view.epoch == Epoch(1);
+        if is_founded || is_shadow(view, node) && !machine.caught_up {
+            state.records.1.clear();
         }
+        state.records.0 = view.cluster;
     }
 
     /// Crashes a node whose peers notice by the broken connection.

@@ -65,6 +65,8 @@ fn members(name: &'static str, timers: [u8; 3], calls: &[(u16, Request)]) -> Sco
         drift_ppm: 1_000,
         last: Epoch(2),
         calls: calls.iter().map(|(_, request)| request.clone()).collect(),
+        disks: false,
+        revive_patience: Duration::ZERO,
     };
     let mut scope = Scope::new(name, engine, 3);
     scope.has_views = false;
@@ -123,6 +125,63 @@ fn successor(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
         Prior::Arrives(two, one),
     ];
     scope.engine.last = Epoch(3);
+    scope
+}
+
+/// Members with disks, whose leases are short: what matters is which view comes next.
+fn on_disks(name: &'static str, timers: [u8; 3], calls: &[(u16, Request)]) -> Scope<Members> {
+    let mut scope = members(name, timers, calls);
+    scope.engine.disks = true;
+    scope.engine.lease = Duration::from_millis(10);
+    scope.fast = Vec::new();
+    scope
+}
+
+/// The nodes come back from their disks, and what they say first is lost: so their promises have lapsed
+/// when they are heard.
+fn come_back(nodes: &[u16]) -> Vec<Prior> {
+    let nodes = || nodes.iter().copied().map(NodeId);
+    let first = nodes().flat_map(|node| [Prior::Tick(node), Prior::Arrives(node, node)]);
+    let restarts = nodes().map(Prior::Restart);
+    let then = nodes().map(Prior::Tick);
+    restarts.chain(first).chain([Prior::AllLost]).chain(then).collect()
+}
+
+/// Node 3 was removed before the power went everywhere: what is on its disk is older.
+fn revived_with_stale(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let lost = |node| (node, Request::PeerLost(NodeId(3)));
+    let mut scope = on_disks(name, timers, &[lost(1), lost(2)]);
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    scope.prelude = vec![
+        Prior::Crash(three),
+        Prior::Call(0),
+        Prior::Call(1),
+        Prior::Passes(Duration::from_millis(150)),
+        Prior::Crash(one),
+        Prior::Crash(two),
+    ];
+    scope.prelude.extend(come_back(&[1, 2, 3]));
+    scope.engine.last = Epoch(3);
+    scope
+}
+
+/// Nodes 1 and 2 come back and stand for the next view each, and one of them restarts. Node 3 comes late.
+fn revived_rivals(name: &'static str, timers: [u8; 3], restarts: u8) -> Scope<Members> {
+    let mut scope = on_disks(name, timers, &[]);
+    scope.prelude = (1..=3).map(|node| Prior::Crash(NodeId(node))).collect();
+    scope.prelude.extend(come_back(&[1, 2]));
+    scope.prelude.push(Prior::Restart(NodeId(3)));
+    scope.budget.restarts = restarts;
+    scope.may_crash = NodeSet::only(NodeId(2));
+    scope
+}
+
+/// Node 3 stops, the others remove it, and node 2 restarts meanwhile.
+fn removal_with_restart(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let mut scope = removal(name, timers);
+    scope.engine.disks = true;
+    scope.budget.restarts = 1;
+    scope.may_crash = NodeSet::only(NodeId(2));
     scope
 }
 
@@ -197,6 +256,34 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(867_158),
             reaches: &[],
             run: |name, limits| explore(&removal(name, [2, 1, 0]), limits),
+        },
+        Entry {
+            name: "membership-revived-stale",
+            size: Size::Small,
+            states: None,
+            reaches: &["membership: a view is revived from disks"],
+            run: |name, limits| explore(&revived_with_stale(name, [0, 0, 0]), limits),
+        },
+        Entry {
+            name: "membership-revived-rivals",
+            size: Size::Small,
+            states: None,
+            reaches: &["membership: a view is revived from disks"],
+            run: |name, limits| explore(&revived_rivals(name, [1, 1, 1], 0), limits),
+        },
+        Entry {
+            name: "membership-revived-restart",
+            size: Size::Small,
+            states: None,
+            reaches: &["membership: a view is revived from disks"],
+            run: |name, limits| explore(&revived_rivals(name, [1, 1, 1], 1), limits),
+        },
+        Entry {
+            name: "membership-removal-restart",
+            size: Size::Small,
+            states: None,
+            reaches: &[],
+            run: |name, limits| explore(&removal_with_restart(name, [1, 1, 0]), limits),
         },
         Entry {
             name: "membership-night-removal",

@@ -1,0 +1,143 @@
+//! Going on without nodes that are lost.
+
+use alloc::vec;
+
+use quorate_check::Seeds;
+use quorate_types::{Epoch, NodeId, Role};
+
+use super::disks::{formed, lose_power, start_all};
+use super::world::{MS, World, nodes};
+use crate::{Body, MembershipError, Request};
+
+fn recover(world: &mut World, node: u16, lost: &[u16]) -> quorate_types::Tag {
+    world.request(node, Request::Recover { lost: nodes(lost) })
+}
+
+/// The disks of nodes 2 and 3 are lost, and with them their votes.
+#[test]
+fn what_one_disk_has_is_all_there_is() {
+    let mut world = formed(1, 3);
+    let before = world.machine(1).view().clone();
+    lose_power(&mut world);
+    world.lose_disk(2);
+    world.lose_disk(3);
+    start_all(&mut world, &[1, 2, 3]);
+    world.run(12_000);
+    for node in [1, 2, 3] {
+        assert!(!world.is_serving(node));
+        let reason = world.reason(node);
+        assert!(reason.contains("quorate recover"), "{node}: {reason}");
+    }
+    let records = world.nodes[&NodeId(1)].records.1.clone();
+    let tag = recover(&mut world, 1, &[2, 3]);
+    world.run_until_serving(&[1], 500);
+    assert_eq!(world.completed[&tag], Ok(Epoch(before.epoch.0 + 1)));
+    let view = world.machine(1).view().clone();
+    assert_ne!(view.cluster, before.cluster);
+    assert!(view.epoch > before.epoch && view.last_number > before.last_number);
+    assert_eq!(view.live(), nodes(&[1, 2, 3]));
+    assert!(!records.is_empty());
+    world.run_until_serving(&[1, 2, 3], 1000);
+    assert_eq!(world.machine(3).view().cluster, view.cluster);
+    assert_eq!(world.nodes[&NodeId(3)].records.1, records);
+}
+
+#[test]
+fn the_members_that_were_active_last_are_the_source() {
+    let mut world = formed(2, 5);
+    world.kill(5);
+    world.run(400);
+    assert!(world.write_record(2));
+    lose_power(&mut world);
+    start_all(&mut world, &[4, 5]);
+    world.run(300);
+    let tag = recover(&mut world, 5, &[1, 2, 3]);
+    world.run_until_serving(&[4, 5], 1500);
+    assert!(world.completed[&tag].is_ok());
+    assert_eq!(world.machine(4).view().member(NodeId(4)).unwrap().role, Role::Active);
+}
+
+#[test]
+fn who_is_here_is_not_lost_and_who_is_missing_has_to_be_named() {
+    let mut world = formed(3, 3);
+    let tag = recover(&mut world, 1, &[3]);
+    assert_eq!(world.completed[&tag], Err(MembershipError::NotFromDisk));
+    lose_power(&mut world);
+    world.nodes.get_mut(&NodeId(1)).unwrap().disk.is_damaged = true;
+    world.nodes.get_mut(&NodeId(2)).unwrap().disk.is_damaged = true;
+    start_all(&mut world, &[1, 2]);
+    world.run(300);
+    let tag = recover(&mut world, 1, &[2]);
+    assert_eq!(world.completed[&tag], Err(MembershipError::NotLost(NodeId(2))));
+    let tag = recover(&mut world, 1, &[]);
+    let missing = MembershipError::Missing { nodes: vec![NodeId(3)] };
+    assert_eq!(world.completed[&tag], Err(missing));
+    let tag = recover(&mut world, 1, &[3]);
+    world.run_until_serving(&[1, 2], 1500);
+    assert!(world.completed[&tag].is_ok());
+}
+
+/// Nodes 1 to 3 recover, and node 3 does not hear that they have. The two that were named as lost come
+/// after all: with node 3 they would be a majority of the old cluster.
+#[test]
+fn a_vote_for_a_recovery_is_the_last_one_in_the_old_cluster() {
+    for seed in Seeds::new(0..10) {
+        let mut world = formed(seed, 5);
+        lose_power(&mut world);
+        start_all(&mut world, &[1, 2, 3]);
+        for node in 1..=2 {
+            world.nodes.get_mut(&NodeId(node)).unwrap().disk.is_damaged = true;
+        }
+        world.run(200);
+        world.crash(1);
+        world.crash(2);
+        start_all(&mut world, &[1, 2]);
+        world.loses = |_, to, body| to == 3 && matches!(body, Body::Log(_));
+        world.run(300);
+        recover(&mut world, 1, &[4, 5]);
+        world.run(100);
+        assert!(world.machine(1).view().voters() == nodes(&[1, 2, 3]));
+        if seed % 2 == 0 {
+            // The vote is on the disk.
+            world.crash(3);
+            world.start(3);
+        }
+        world.loses = |from, to, _| from.min(to) < 3 && from.max(to) >= 3;
+        start_all(&mut world, &[4, 5]);
+        world.run(15_000);
+        world.loses = |_, _, _| false;
+        world.run_until_serving(&[1, 2, 3], 2000);
+        assert!(!world.is_serving(4) && !world.is_serving(5));
+        assert!(world.reason(4).contains("another cluster"), "{}", world.reason(4));
+    }
+}
+
+/// The power goes again and again, and a person asks again.
+#[test]
+fn a_recovery_that_is_cut_short_is_asked_for_again() {
+    for seed in Seeds::new(0..60) {
+        let mut world = formed(seed, 4);
+        lose_power(&mut world);
+        world.lose_disk(3);
+        world.lose_disk(4);
+        world.flush_max = Some(40 * MS);
+        let at = 1 + (seed % 2) as u16;
+        for _ in 0..4 {
+            start_all(&mut world, &[1, 2, 3, 4]);
+            world.run(400);
+            if world.is_serving(1) {
+                break;
+            }
+            recover(&mut world, at, &[3, 4]);
+            let span = world.rng.below(150);
+            world.run(span);
+            lose_power(&mut world);
+        }
+        start_all(&mut world, &[1, 2]);
+        world.run(1500);
+        if !world.is_serving(1) {
+            recover(&mut world, 3 - at, &[3, 4]);
+        }
+        world.run_until_serving(&[1, 2], 3000);
+    }
+}
