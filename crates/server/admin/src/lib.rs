@@ -9,6 +9,7 @@
 //! | `POST /member/add` | adds a member ([`AddMember`]) |
 //! | `POST /member/remove` | removes a member ([`RemoveMember`]) |
 //! | `POST /member/keep` | has a member stay that is about to leave ([`KeepMember`]) |
+//! | `POST /recover` | goes on without members that are lost, from what is on the disks of the others ([`Recover`]) |
 //! | `GET /` | a page for people |
 //!
 //! It runs on one thread of its own, away from the lanes: it reads only the facts that lanes
@@ -41,7 +42,7 @@ use crate::server::Places;
 pub use server::CONNECTIONS_MAX;
 pub use status::{
     AddMember, Changed, KeepMember, KeyspaceStatus, LinkStatus, MemberStatus, Problem, Progress,
-    RemoveMember, Status, ViewStatus,
+    Recover, RemoveMember, Status, ViewStatus,
 };
 pub use token::{Token, TokenError};
 

@@ -19,7 +19,7 @@ use crate::LogCounts;
 use crate::access::{self, Access};
 use crate::metrics;
 use crate::status::{
-    AddMember, Changed, KeepMember, Problem, Progress, RemoveMember, Status, ViewStatus,
+    AddMember, Changed, KeepMember, Problem, Progress, Recover, RemoveMember, Status, ViewStatus,
 };
 
 /// The longest request body.
@@ -57,6 +57,7 @@ pub(crate) fn router(
         .route("/member/add", post(add_member))
         .route("/member/remove", post(remove_member))
         .route("/member/keep", post(keep_member))
+        .route("/recover", post(recover))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(token);
     Router::new()
@@ -168,6 +169,20 @@ async fn keep_member(
         Err((status, text)) => return problem(status, text),
     };
     change(&endpoint, Change::Keep(NodeId(member.id))).await
+}
+
+async fn recover(
+    State(endpoint): State<Endpoint>,
+    body: Result<Json<Recover>, JsonRejection>,
+) -> Response {
+    let Json(Recover { lost }) = match body {
+        Ok(body) => body,
+        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    };
+    if let Some(error) = lost.iter().find_map(|id| check_id(*id).err()) {
+        return problem(StatusCode::BAD_REQUEST, error);
+    }
+    change(&endpoint, Change::Recover { lost: lost.into_iter().map(NodeId).collect() }).await
 }
 
 /// The progress of a removal that began in `epoch` or before. The node's facts are a little older than

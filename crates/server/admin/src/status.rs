@@ -162,6 +162,14 @@ pub struct KeepMember {
     pub id: u16,
 }
 
+/// The body of `POST /recover`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recover {
+    /// The ids of the members whose loss is accepted.
+    pub lost: Vec<u16>,
+}
+
 /// The answer to a membership change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Changed {

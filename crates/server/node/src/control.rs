@@ -33,6 +33,11 @@ pub enum Change {
     },
     /// A node that is about to leave stays.
     Keep(NodeId),
+    /// Go on without these nodes, whose loss a person accepts, from what is on the disks of the others.
+    Recover {
+        /// The nodes that are lost, or whose disks are.
+        lost: NodeSet,
+    },
 }
 
 /// What leads to the next view, as far as this node takes part in it.
@@ -186,6 +191,7 @@ impl Control {
             Change::Add(member) => Request::Add(member),
             Change::Remove { node, at_once } => Request::Remove { node, at_once },
             Change::Keep(node) => Request::Keep(node),
+            Change::Recover { lost } => Request::Recover { lost },
         };
         self.step(now, Event::Request { tag, request }, out);
     }

@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Add a member to a running cluster, remove one, or have one stay that is about to leave
     Member(Member),
+    /// Accept the loss of nodes: go on from what is on the disks of the others, when too few come back
+    Recover(Recover),
     /// Measure transactions per second of a running cluster, or of any server like Redis
     Bench(crate::bench::Options),
     /// Judge a recorded history: 0 it keeps its guarantee, 1 it does not, 2 the file is bad, 3
@@ -169,6 +171,23 @@ pub(crate) enum MemberChange {
         #[arg(long, default_value = "127.0.0.1:9400")]
         admin: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Recover {
+    /// The ids of the nodes that are lost, or whose disks are; none if all are here and damaged
+    pub(crate) lost: Vec<u16>,
+    /// Accept that what only they had is gone. They must not come back: what they have is of another
+    /// cluster from then on
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
+    /// Administration address of a node that came back with its disk: if no node has all that clients
+    /// were told, what this one has counts
+    #[arg(long, default_value = "127.0.0.1:9400")]
+    pub(crate) admin: String,
+    /// The file with the token of the node that is asked, which that node names when it starts
+    #[arg(long, value_name = "PATH")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => status::show(&options),
         Command::Member(options) => status::change_members(&options),
+        Command::Recover(options) => status::recover(&options),
         Command::Check(options) => return check::run(&options),
         Command::Log(options) => return log_files::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -1,11 +1,13 @@
 //! `quorate status` and `quorate member`: what operators ask of a running cluster.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use quorate_admin::{
-    AddMember, Changed, KeepMember, Problem, Progress, RemoveMember, Status, Token, ViewStatus,
+    AddMember, Changed, KeepMember, Problem, Progress, Recover, RemoveMember, Status, Token,
+    ViewStatus,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -50,8 +52,7 @@ pub(crate) fn show(options: &cli::Status) -> anyhow::Result<()> {
 
 /// Adds or removes a member, or has one stay.
 pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
-    let file = options.token_file.clone().or_else(|| std::env::var_os(TOKEN_FILE).map(Into::into));
-    let token = file.map(|file| Token::read(&file)).transpose()?;
+    let token = token(options.token_file.as_deref())?;
     let token = token.as_ref();
     let (epoch, what) = match &options.change {
         MemberChange::Add { id, peer, client, admin_address, admin } => {
@@ -89,6 +90,32 @@ pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
              further ones may lose data until the others have copied what falls to them");
     }
     Ok(())
+}
+
+/// Goes on without nodes that are lost.
+pub(crate) fn recover(options: &cli::Recover) -> anyhow::Result<()> {
+    let lost: Vec<String> = options.lost.iter().map(u16::to_string).collect();
+    let what = match lost.is_empty() {
+        true => "what is missing from the disks that are here".to_owned(),
+        false => format!("what only node {} had", lost.join(", ")),
+    };
+    if !options.accept_loss {
+        bail!(
+            "this gives up {what}, for good, and begins another cluster with the rest; `quorate status` \
+             says for whom the nodes wait. If that is lost, say so with --accept-loss"
+        );
+    }
+    let token = token(options.token_file.as_deref())?;
+    let body = Recover { lost: options.lost.clone() };
+    let changed: Changed = post(&options.admin, "/recover", &body, token.as_ref())?;
+    say(&format!("the cluster goes on without {what} (epoch {})", changed.epoch));
+    Ok(())
+}
+
+/// The token in the file that is named, or in that of the environment.
+fn token(file: Option<&Path>) -> anyhow::Result<Option<Token>> {
+    let file = file.map(Into::into).or_else(|| std::env::var_os(TOKEN_FILE).map(PathBuf::from));
+    Ok(file.map(|file| Token::read(&file)).transpose()?)
 }
 
 /// Waits until a member that is about to leave is out, and says how far it is. Gives the epoch in which
