@@ -15,6 +15,10 @@
 //! incarnation through one more view, first as a shadow (Hermes §4.3.3). A view changes the set of
 //! voters by one at most, so that successive majorities meet.
 //!
+//! With a disk ([`Membership::with_disk`]) a node that restarts goes on voting as that voter, and says
+//! nothing that is not on the disk; a view may then be revived from disks when all its active members
+//! are gone at once (design note 013).
+//!
 //! The first view has no voters before it. It takes every configured node: the one with the lowest
 //! id proposes it, naming the incarnations that answered its own, and it is in force when all of
 //! them have voted for it. So a majority that lost its state can't found a second cluster while a
