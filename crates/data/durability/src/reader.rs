@@ -66,6 +66,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// Whether there is a segment, be it an empty one.
+    pub fn has_segments(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
     /// The place of the last entry.
     pub fn end(&self) -> Lsn {
         self.end

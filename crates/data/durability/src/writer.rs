@@ -281,6 +281,11 @@ impl Log {
         self.gathered.bytes() + self.under_way.as_ref().map_or(0, |batch| batch.bytes as usize)
     }
 
+    /// Whether there is a segment to write to.
+    pub fn has_segment(&self) -> bool {
+        self.current.is_some() || matches!(self.next, Next::Ready { .. })
+    }
+
     /// Whether nothing is under way and nothing waits.
     pub fn is_idle(&self) -> bool {
         let preparing = matches!(self.next, Next::Preparing { .. } | Next::Removing { .. });

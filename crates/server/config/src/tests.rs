@@ -1,6 +1,6 @@
 use quorate_engine::OptionValue;
 use quorate_meerkat::{Isolation, Options};
-use quorate_node::EngineConfig;
+use quorate_node::{Durability, EngineConfig};
 use quorate_types::NodeSet;
 
 use super::*;
@@ -334,5 +334,47 @@ fn sizes_are_written_as_in_redis() {
         ("99999999999999gb", None),
     ] {
         assert_eq!(bytes_of(text), bytes, "{text}");
+    }
+}
+
+fn durable(more: &str, disk: &str) -> String {
+    format!("{GOOD}durability = {more}\n{disk}")
+}
+
+#[test]
+fn a_durable_keyspace_has_a_directory_for_each_node() {
+    let disk = "[disk]\ndir = \"/data\"\nfsync_interval_ms = 5\nsnapshot_after = \"1gb\"\nsegment = \"2m\"\n";
+    let config = Config::parse("f", &durable("\"sync\"", disk)).unwrap();
+    let node = config.node(2).unwrap();
+    assert_eq!(node.keyspaces[0].durability, Durability::Sync);
+    assert_eq!(config.directory(&node), Some("/data/node-2".into()));
+    assert_eq!(node.log.fsync_interval, Duration::from_millis(5));
+    // A segment is a whole number of blocks.
+    assert_eq!((node.log.snapshot_after, node.log.segment_bytes), (1 << 30, 2_002_944));
+    let memory = Config::parse("f", &durable("\"memory\"", disk)).unwrap();
+    assert_eq!(memory.directory(&memory.node(2).unwrap()), None, "nothing would be in it");
+}
+
+#[test]
+fn a_durability_that_can_not_be_is_an_error_with_its_line() {
+    let disk = "[disk]\ndir = \"/data\"\n";
+    assert_eq!(
+        error(&durable("\"disk\"", disk)),
+        "q.toml, line 27, [[keyspace]] durability: there is no durability \"disk\"; choose \"memory\", \
+         \"async\" or \"sync\""
+    );
+    assert_eq!(
+        error(&durable("\"sync\"", "")),
+        "q.toml, line 27, [[keyspace]] durability: \"sync\" needs a directory, and the file names none; \
+         add [disk] with dir = \"...\", or choose \"memory\""
+    );
+    for (line, problem) in [
+        ("dir = \"\"", "the name of the directory is empty"),
+        ("fsync_interval_ms = 0", "0 is out of range; choose 1 to 60000"),
+        ("segment = \"1kb\"", "1024 bytes are out of range; choose 1048576 to 1073741824 bytes"),
+        ("snapshot_after = \"much\"", "'much' is not a number of bytes"),
+    ] {
+        let said = error(&format!("{GOOD}[disk]\n{line}\n"));
+        assert!(said.starts_with("q.toml, line 28, [disk] ") && said.contains(problem), "{said}");
     }
 }

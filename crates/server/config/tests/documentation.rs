@@ -17,17 +17,18 @@ fn engines() -> impl Iterator<Item = &'static EngineInfo> {
 fn tables() -> String {
     let mut text = String::from(
         "| engine | what it is | several keys at once | calls of sessions | clients that coordinate | \
-         partitions | replicas |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+         partitions | replicas | on disks |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     let yes = |can: bool| if can { "yes" } else { "no" };
     for EngineInfo { name, summary, capabilities, .. } in engines() {
-        let Capabilities { transactions, guests, calls, partitions, replicated, .. } = capabilities;
-        let [transactions, calls, guests, partitions, replicated] =
-            [*transactions, calls.is_some(), *guests, *partitions, *replicated].map(yes);
+        let Capabilities { transactions, guests, calls, partitions, replicated, durable, .. } =
+            capabilities;
+        let [transactions, calls, guests, partitions, replicated, durable] =
+            [*transactions, calls.is_some(), *guests, *partitions, *replicated, *durable].map(yes);
         writeln!(
             text,
             "| `{name}` | {summary} | {transactions} | {calls} | {guests} | {partitions} | \
-             {replicated} |"
+             {replicated} | {durable} |"
         )
         .expect("a text takes all");
     }

@@ -8,6 +8,8 @@ use quorate_types::Duration;
 pub enum DiskOwner {
     /// The log.
     Log,
+    /// The voter's file, on lane 0.
+    Voter,
     /// The snapshot of this number since the process began.
     Snapshot(u32),
 }
@@ -24,12 +26,17 @@ pub struct DiskRequest {
 }
 
 impl DiskRequest {
-    /// Whether clients may wait for it: a batch of the log. What is not urgent may be large, so a driver
+    /// Whether clients may wait for it, or the membership: a batch of the log, what a voter promises. What is not urgent may be large, so a driver
     /// does it beside what is.
     pub fn is_urgent(&self) -> bool {
         let is_batch = |offset: u64| offset > 0;
-        self.owner == DiskOwner::Log
-            && matches!(&self.request, Request::Write { offset, .. } if is_batch(*offset))
+        match self.owner {
+            DiskOwner::Log => {
+                matches!(&self.request, Request::Write { offset, .. } if is_batch(*offset))
+            }
+            DiskOwner::Voter => true,
+            DiskOwner::Snapshot(_) => false,
+        }
     }
 }
 

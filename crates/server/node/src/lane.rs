@@ -23,6 +23,7 @@ use crate::parking::Parking;
 use crate::pubsub::PubSub;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
+use crate::voter_file::VoterDisk;
 use crate::{Done, Durability, EngineConfig, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
@@ -61,6 +62,8 @@ pub struct Lane {
     internal_done: Vec<Done>,
     /// What its engines append, if the driver has given it a log.
     pub(crate) log: Option<Box<LaneLog>>,
+    /// What this node has promised as a voter, on lane 0, if the node has a disk.
+    pub(crate) voter_file: Option<Box<VoterDisk>>,
     /// Whether the disk is full on which an update would have to be kept.
     pub(crate) disk_is_full: bool,
     pub(crate) flushes: Flushes,
@@ -108,6 +111,7 @@ impl Lane {
             internal: Slab::default(),
             internal_done: Vec::new(),
             log: None,
+            voter_file: None,
             disk_is_full: false,
             flushes: Flushes::default(),
             listings: Listings::default(),
@@ -515,6 +519,7 @@ impl Lane {
             .min(self.blocking.next_deadline())
             .min(self.tracking_deadline())
             .min(self.log.as_ref().map_or(Instant::NEVER, |log| log.next_deadline()))
+            .min(self.voter_file.as_ref().map_or(Instant::NEVER, |file| file.next_deadline()))
     }
 
     /// Does what is due. Harmless when nothing is.

@@ -103,9 +103,10 @@ impl LaneLog {
         matches!(self.log.room(), Room::Full) && !mutant!("node_full_disk_takes_updates")
     }
 
-    /// Whether everything that recovery has found is durable for certain.
+    /// Whether everything that recovery has found is durable for certain, and what comes has a place.
     fn is_ready(&self) -> bool {
-        self.log.durable() >= self.found_end || mutant!("node_found_is_durable")
+        let is_durable = self.log.durable() >= self.found_end || mutant!("node_found_is_durable");
+        is_durable && (self.log.has_segment() || self.is_full())
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -148,6 +149,7 @@ impl LaneLog {
                     self.snapshots.log_is_durable(until, &mut self.requests);
                 }
             }
+            DiskOwner::Voter => unreachable!("the voter's file is no part of the log"),
             DiskOwner::Snapshot(number) => {
                 let ended = self.snapshots.done(now, number, completion, &mut self.requests);
                 match ended {
@@ -167,14 +169,17 @@ impl LaneLog {
     }
 
     fn fail(&mut self, error: &str) {
-        self.failed.get_or_insert_with(|| {
-            format!(
-                "the disk has failed: {error}. What it should have kept may be lost, and no later try \
-                 could tell, so this process ends. Check the disk, then start the node again: it reads \
-                 what is sound and copies the rest from the others"
-            )
-        });
+        self.failed.get_or_insert_with(|| disk_failed(error));
     }
+}
+
+/// Why the process ends.
+pub(crate) fn disk_failed(error: &str) -> String {
+    format!(
+        "the disk has failed: {error}. What it should have kept may be lost, and no later try could tell, \
+         so this process ends. Check the disk, then start the node again: it reads what is sound and \
+         copies the rest from the others"
+    )
 }
 
 fn requests(list: &mut Vec<DiskRequest>, owner: DiskOwner) -> Requests<'_> {
@@ -227,6 +232,11 @@ impl Lane {
         self.engines.iter_mut().flatten().filter(durable).for_each(KeyspaceLane::restored);
     }
 
+    /// Whether the disk has no room for what this lane's engines append.
+    pub fn is_disk_full(&self) -> bool {
+        self.disk_is_full
+    }
+
     /// Whether what was restored is durable for certain. Until then a driver hands in nothing but the
     /// ends of requests.
     pub fn is_ready(&self) -> bool {
@@ -236,6 +246,7 @@ impl Lane {
     /// Begins what is due on the disk. Call it once in each turn, after the last [`Lane::end_turn`], and
     /// carry out what [`Outbox::disk`] holds then.
     pub fn write_log(&mut self, now: Now, out: &mut Outbox) {
+        self.write_voter(now, out);
         if self.log.is_none() {
             return;
         }
@@ -248,6 +259,9 @@ impl Lane {
 
     /// Takes the end of a request to the disk. What waited for it leaves.
     pub fn disk_done(&mut self, now: Now, done: DiskDone, out: &mut Outbox) {
+        if done.owner == DiskOwner::Voter {
+            return self.voter_done(now, done.completion, &done.error, out);
+        }
         let Some(log) = &mut self.log else { return };
         let durable = log.done(now, done);
         self.disk_is_full = log.is_full();

@@ -51,6 +51,7 @@ mod snapshots;
 mod stores;
 mod tracking;
 mod voter;
+mod voter_file;
 
 pub use blocking::BlockingCall;
 pub use config::{Durability, KeyspaceConfig, LogConfig, NodeAddress, NodeConfig};

@@ -68,6 +68,11 @@ impl LaneFound {
         self.snapshots.0.is_empty() && self.found.end() == Lsn::START
     }
 
+    /// Whether a process has prepared the log of this lane, be it an empty one.
+    pub fn is_prepared(&self) -> bool {
+        self.found.has_segments()
+    }
+
     /// Gives each entry out, those of the snapshot first: its keyspace, its kind, its bytes.
     ///
     /// # Errors

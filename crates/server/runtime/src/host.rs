@@ -50,6 +50,8 @@ pub(crate) struct Host {
     pub(crate) out: Outbox,
     /// What writes the lane's log, if it has one.
     pub(crate) disk: Option<LaneDisk>,
+    /// Whether that was said of it last.
+    pub(crate) disk_was_full: bool,
     pub(crate) frontend: Frontend,
     pub(crate) clients: Clients,
     pub(crate) handshakes: PendingHandshakes,
@@ -110,6 +112,7 @@ impl Host {
             lane: Lane::new(shared, lane, incarnation, now),
             out: Outbox::new(),
             disk: None,
+            disk_was_full: false,
             frontend: Frontend::new(clients),
             clients: Clients::default(),
             handshakes: PendingHandshakes::default(),

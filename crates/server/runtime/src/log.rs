@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::mesh::Parker;
 use crate::node_disk::NodeDisk;
 use crate::process;
+use quorate_types::LaneId;
 
 /// How often a lane says how much it has restored.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ impl Host {
         let seed = process::random();
         let opened = self.lane.open_log(found, &mut directory, seed, &mut progress);
         // The others must not wait for a lane that has failed.
-        node.restored.wait();
+        node.lanes.wait();
         opened?;
         if node.has_data {
             self.lane.restored();
@@ -54,6 +55,11 @@ impl Host {
                 return Err(why);
             }
             self.wait_for_disk();
+        }
+        node.lanes.wait();
+        if lane == LaneId(0) {
+            let opened = self.lane.open_voter(clock::now(), node.take_voter(), node.store);
+            opened.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -80,6 +86,15 @@ impl Host {
         self.lane.write_log(now, &mut self.out);
         for request in self.out.disk.drain(..) {
             disk.submit(request);
+        }
+        let is_full = self.lane.is_disk_full();
+        if is_full != std::mem::replace(&mut self.disk_was_full, is_full) {
+            let (node, lane) = (self.node, self.lane.id());
+            if is_full {
+                tracing::error!(%node, %lane, "the disk is full: updates are refused, reads go on");
+            } else {
+                tracing::info!(%node, %lane, "the disk has room again: updates are taken");
+            }
         }
         self.out.failed.take()
     }

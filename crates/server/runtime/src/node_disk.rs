@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 
-use quorate_durability::{LOCK_FILE, LogError, Name};
-use quorate_node::{LaneFound, NodeConfig, identity};
+use quorate_durability::{DiskError, LOCK_FILE, LogError, Name, VOTER_FILE, VoterFile};
+use quorate_node::{LaneFound, NodeConfig, RestoredStore, identity};
 use quorate_types::LaneId;
 
 use crate::disk::flush_directory;
@@ -18,9 +18,11 @@ use crate::handle::lock;
 const NODE_FILE: &str = "node";
 /// The first line of that file.
 const NODE_TITLE: &str = "quorate directory, version 1";
-/// Where damaged files are put aside, with a number; and while they are being moved.
+const NOT_ASIDE: &str = "damaged files can't be put aside";
+/// Where damaged files are put aside, with a number.
 const ASIDE: &str = "damaged-";
-const MOVING: &str = "damaged.moving";
+/// Where they are while they are being moved: those of the lanes, or the voter's as well.
+const MOVING: [(&str, bool); 2] = [("lanes.moving", false), ("all.moving", true)];
 
 /// Why a directory can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -93,8 +95,13 @@ pub struct NodeDisk {
     found: Vec<Mutex<Option<LaneFound>>>,
     /// Whether they have left anything.
     pub(crate) has_data: bool,
-    /// Where the lanes wait until all of them have restored what is theirs.
-    pub(crate) restored: Barrier,
+    /// What the node has promised as a voter, taken out by lane 0.
+    voter: Mutex<Option<(VoterFile, Option<Vec<u8>>)>>,
+    /// How much of what the node had acknowledged is there.
+    pub(crate) store: RestoredStore,
+    /// Where the lanes wait for each other: until all have restored what is theirs, and until all are
+    /// ready.
+    pub(crate) lanes: Barrier,
 }
 
 impl NodeDisk {
@@ -108,22 +115,48 @@ impl NodeDisk {
         fs::create_dir_all(path).map_err(system("cannot be made"))?;
         let locked = take_lock(path)?;
         check_owner(path, config)?;
-        finish_moving(path).map_err(system("damaged files can't be put aside"))?;
+        for (moving, with_voter) in MOVING {
+            finish_moving(path, moving, with_voter).map_err(system(NOT_ASIDE))?;
+        }
         let begun = Instant::now();
-        let found = match look(path, config) {
-            Ok(found) => found,
-            Err(error) if is_damage(&error) => {
-                let aside = put_aside(path).map_err(system("damaged files can't be put aside"))?;
-                tracing::error!(
-                    node = %config.node,
-                    "{}: {error}. The files are put aside in {}; this node begins without data and \
-                     copies from the others",
-                    path.display(),
-                    aside.display()
-                );
-                look(path, config).map_err(|source| log_error(path, source))?
+        let mut is_damaged = false;
+        let mut files = look(path, config);
+        if let Err(error) = &files
+            && is_damage(error)
+        {
+            is_damaged = true;
+            let with_voter = matches!(error, LogError::Voter { .. });
+            let aside = put_aside(path, with_voter).map_err(system(NOT_ASIDE))?;
+            tracing::error!(
+                node = %config.node,
+                "{}: {error}. The files are put aside in {}; this node begins without data and copies \
+                 from the others",
+                path.display(),
+                aside.display()
+            );
+            files = look(path, config);
+        }
+        let mut files = files.map_err(|source| log_error(path, source))?;
+        if files.voter.1.is_none() && files.lanes.iter().any(|lane| !lane.is_empty()) {
+            // Nobody can say whether the cluster has gone on without this node, and how.
+            let aside = put_aside(path, true).map_err(system(NOT_ASIDE))?;
+            tracing::error!(
+                node = %config.node,
+                "{}: there is a log, and the file '{VOTER_FILE}' with what this node has promised is \
+                 missing. The files are put aside in {}; this node begins without data and copies from \
+                 the others. To use them, put them back with that file",
+                path.display(),
+                aside.display()
+            );
+            files = look(path, config).map_err(|source| log_error(path, source))?;
+        }
+        let Files { lanes: found, voter } = files;
+        let store = match &voter.1 {
+            None => RestoredStore::None,
+            Some(_) if is_damaged || !found.iter().all(LaneFound::is_prepared) => {
+                RestoredStore::Damaged
             }
-            Err(source) => return Err(log_error(path, source)),
+            Some(_) => RestoredStore::Intact,
         };
         for (file, error) in found.iter().flat_map(|found| &found.damaged) {
             let aside = put_one_aside(path, file);
@@ -149,7 +182,9 @@ impl NodeDisk {
             _lock: locked,
             found: found.into_iter().map(|found| Mutex::new(Some(found))).collect(),
             has_data,
-            restored: Barrier::new(usize::from(config.lanes)),
+            voter: Mutex::new(Some(voter)),
+            store,
+            lanes: Barrier::new(usize::from(config.lanes)),
         })
     }
 
@@ -157,6 +192,11 @@ impl NodeDisk {
     pub(crate) fn take(&self, lane: LaneId) -> LaneFound {
         let found = lock(&self.found[usize::from(lane.0)]).take();
         found.expect("each lane takes what it has left once")
+    }
+
+    /// What the node has promised as a voter. Lane 0 takes it once.
+    pub(crate) fn take_voter(&self) -> (VoterFile, Option<Vec<u8>>) {
+        lock(&self.voter).take().expect("lane 0 takes it once")
     }
 }
 
@@ -218,19 +258,26 @@ fn write_whole(path: &Path, name: &str, text: &str) -> io::Result<()> {
     flush_directory(path).map_err(|(_, error)| error)
 }
 
-/// Looks through the files of all lanes, each on a thread of its own.
-fn look(path: &Path, config: &NodeConfig) -> Result<Vec<LaneFound>, LogError> {
-    let look_at = |lane| {
+/// What there is of a node.
+struct Files {
+    lanes: Vec<LaneFound>,
+    voter: (VoterFile, Option<Vec<u8>>),
+}
+
+/// Looks through the files of all lanes, each on a thread of its own, and the voter's.
+fn look(path: &Path, config: &NodeConfig) -> Result<Files, LogError> {
+    let open = || {
         let listed = FileDirectory::open(path);
-        let listed = listed.map_err(|_| LogError::Directory(quorate_durability::DiskError::Io));
-        LaneFound::look(&mut listed?, identity(config, LaneId(lane)))
+        listed.map_err(|_| LogError::Directory(DiskError::Io))
     };
-    std::thread::scope(|scope| {
+    let voter = VoterFile::load(&mut open()?, identity(config, LaneId(0)))?;
+    let look_at = |lane| LaneFound::look(&mut open()?, identity(config, LaneId(lane)));
+    let lanes: Result<Vec<_>, _> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             (0..config.lanes).map(|lane| scope.spawn(move || look_at(lane))).collect();
-        let found = threads.into_iter().map(|thread| thread.join().expect("reading doesn't panic"));
-        found.collect()
-    })
+        threads.into_iter().map(|thread| thread.join().expect("reading doesn't panic")).collect()
+    });
+    Ok(Files { lanes: lanes?, voter })
 }
 
 /// Whether a node may go on without what its files say: others have a copy.
@@ -242,25 +289,30 @@ fn is_damage(error: &LogError) -> bool {
 /// Moves the files of all lanes into a directory of their own, so that they are kept and none of them is
 /// read again. Should the process end meanwhile, the next one goes on: a part of the files could look
 /// like a log that ends earlier.
-fn put_aside(path: &Path) -> io::Result<PathBuf> {
-    fs::create_dir(path.join(MOVING))?;
+fn put_aside(path: &Path, with_voter: bool) -> io::Result<PathBuf> {
+    let chosen = MOVING.iter().find(|(_, voter)| *voter == with_voter);
+    let (moving, _) = chosen.expect("there is one of each");
+    fs::create_dir(path.join(moving))?;
     flush_directory(path).map_err(|(_, error)| error)?;
-    Ok(finish_moving(path)?.expect("the directory was made a moment ago"))
+    Ok(finish_moving(path, moving, with_voter)?.expect("the directory was made a moment ago"))
 }
 
-fn finish_moving(path: &Path) -> io::Result<Option<PathBuf>> {
-    let moving = path.join(MOVING);
+fn finish_moving(path: &Path, moving: &str, with_voter: bool) -> io::Result<Option<PathBuf>> {
+    let moving = path.join(moving);
     if !moving.try_exists()? {
         return Ok(None);
     }
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
         let is_of_lane = |name: &str| name.ends_with(".segment") || name.ends_with(".snapshot");
-        if name.to_str().is_some_and(|name| name.starts_with("lane-") && is_of_lane(name)) {
+        let goes = |name: &str| {
+            name.starts_with("lane-") && is_of_lane(name) || with_voter && name == VOTER_FILE
+        };
+        if name.to_str().is_some_and(goes) {
             fs::rename(path.join(&name), moving.join(&name))?;
         }
     }
-    for directory in [&moving, path] {
+    for directory in [moving.as_path(), path] {
         flush_directory(directory).map_err(|(_, error)| error)?;
     }
     let aside = free_name(path, ASIDE)?;

@@ -9,7 +9,7 @@ pub(crate) mod redis;
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -48,6 +48,22 @@ impl Process {
         let program = env!("CARGO_BIN_EXE_quorate");
         let mut command = Command::new("sh");
         Self::spawn(command.args(["-c", &limited, program]).args(args).stderr(Stdio::piped()))
+    }
+
+    /// Starts `quorate` where a directory is an empty disk of this size, which nobody else sees but by
+    /// [`Process::seen`].
+    pub(crate) fn start_on_tmpfs(dir: &Path, size: &str, args: &[&str]) -> Self {
+        let mount = format!("mount -t tmpfs -o size={size} tmpfs \"$0\"; exec \"$@\"");
+        let mut command = Command::new("unshare");
+        let command = command.args(["--map-root-user", "--mount", "sh", "-ec", &mount]).arg(dir);
+        let program = env!("CARGO_BIN_EXE_quorate");
+        Self::spawn(command.arg(program).args(args).stderr(Stdio::piped()))
+    }
+
+    /// A path as the process sees it.
+    pub(crate) fn seen(&self, path: &Path) -> PathBuf {
+        let root = format!("/proc/{}/root", self.child.id());
+        Path::new(&root).join(path.strip_prefix("/").expect("an absolute path"))
     }
 
     fn spawn(command: &mut Command) -> Self {

@@ -1,0 +1,294 @@
+//! What survives in a node's directory: processes are killed, directories are lost, swapped and damaged,
+//! disks fill up and fail.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::dev::Dev;
+use support::{Client, Cluster, PATIENCE, Process, Reply, keyspace, poll_until};
+
+/// How long a client of a node waits that may be killed.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(5);
+/// The exit code of a process whose disk has failed.
+const EXIT_DISK: i32 = 74;
+
+/// A cluster whose nodes keep what they acknowledge, and its directory, removed with this value.
+struct World {
+    cluster: Cluster,
+    dir: PathBuf,
+}
+
+impl World {
+    fn new(name: &str, nodes: usize, lanes: u16) -> Self {
+        let dir = directory(name);
+        let disk = format!(
+            "[disk]\ndir = {:?}\nsegment = \"1mb\"\nsnapshot_after = \"1gb\"\n{}",
+            dir.display().to_string(),
+            keyspace("hermes", "durability = \"sync\"")
+        );
+        let name = format!("durability-{name}");
+        let cluster = Cluster::write(&name, nodes, &format!("lanes = {lanes}"), &disk);
+        Self { cluster, dir }
+    }
+
+    /// The directory of a node.
+    fn node(&self, node: usize) -> PathBuf {
+        self.dir.join(format!("node-{node}"))
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client::new(self.cluster.clients[node - 1])
+    }
+
+    /// Starts a node and waits until it serves.
+    fn serve(&self, node: usize) -> Process {
+        let process = self.cluster.serve(node);
+        process.line(|line| line.starts_with("ready"));
+        process
+    }
+
+    /// Starts a node that must not start. Gives what it says.
+    fn refused(&self, node: usize) -> String {
+        let mut process = self.cluster.serve(node);
+        assert!(!process.wait().success());
+        process.logged("error: ")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// An empty place for a directory.
+fn directory(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("quorate-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+fn kill(nodes: &mut [Process]) {
+    nodes.iter().for_each(|node| node.signal(Signal::KILL));
+    for node in nodes {
+        node.wait();
+    }
+}
+
+fn set_all(client: &mut Client, keys: std::ops::Range<u64>) {
+    for number in keys {
+        let set = client.call(&["SET", &format!("key:{number}"), &number.to_string()]);
+        assert_eq!(set, Reply::Simple("OK".into()));
+    }
+}
+
+fn has_all(client: &mut Client, keys: std::ops::Range<u64>) {
+    for number in keys {
+        let key = format!("key:{number}");
+        assert_eq!(client.call(&["GET", &key]), Reply::bulk(&number.to_string()), "{key}");
+    }
+}
+
+/// Sets one key after the other through a node until it dies. Counts those that were acknowledged, and
+/// deletes every tenth again.
+fn write_until_killed(port: u16, writer: usize, acknowledged: &AtomicU64, stop: &AtomicBool) {
+    let Ok(mut client) = Client::connect(port, CLIENT_PATIENCE) else { return };
+    while !stop.load(Relaxed) {
+        let number = acknowledged.load(Relaxed);
+        let key = format!("writer:{writer}:{number}");
+        let set = client.ask(&["SET", &key, &number.to_string()]);
+        if !matches!(set, Ok(Reply::Simple(_))) {
+            return;
+        }
+        if number % 10 == 9 && !matches!(client.ask(&["DEL", &key]), Ok(Reply::Int(1))) {
+            return;
+        }
+        acknowledged.store(number + 1, Relaxed);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_all_processes_are_killed_under_load() {
+    const WRITERS: usize = 3;
+    const ENOUGH: u64 = 60;
+    let world = World::new("all-killed", 3, 2);
+    let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    let mut nodes = world.cluster.serve_all();
+    for round in 1..=3 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (writer, count) in acknowledged.iter().enumerate() {
+                let port = world.cluster.clients[writer];
+                let stop = &stop;
+                scope.spawn(move || write_until_killed(port, writer, count, stop));
+            }
+            poll_until(Instant::now() + PATIENCE, "enough is acknowledged", || {
+                let enough = |count: &AtomicU64| count.load(Relaxed) >= round * ENOUGH;
+                acknowledged.iter().all(enough).then_some(())
+            });
+            // In the middle of it.
+            kill(&mut nodes);
+            stop.store(true, Relaxed);
+        });
+        nodes = world.cluster.serve_all();
+        let mut client = world.client(1 + (round as usize) % 3);
+        for (writer, count) in acknowledged.iter().enumerate() {
+            for number in 0..count.load(Relaxed) {
+                let expected = match number % 10 {
+                    9 => Reply::Bulk(None),
+                    _ => Reply::bulk(&number.to_string()),
+                };
+                let key = format!("writer:{writer}:{number}");
+                assert_eq!(client.call(&["GET", &key]), expected, "round {round}, {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_node_comes_back_with_its_disk_without_it_and_with_damage() {
+    let world = World::new("one", 3, 1);
+    let mut nodes = world.cluster.serve_all();
+    set_all(&mut world.client(1), 0..300);
+    // With its disk.
+    kill(&mut nodes[1..2]);
+    set_all(&mut world.client(1), 300..400);
+    nodes[1] = world.cluster.serve(2);
+    nodes[1].logged("restored");
+    nodes[1].line(|line| line.starts_with("ready"));
+    has_all(&mut world.client(2), 0..400);
+    // Without it.
+    kill(&mut nodes[1..2]);
+    fs::remove_dir_all(world.node(2)).unwrap();
+    nodes[1] = world.serve(2);
+    has_all(&mut world.client(2), 0..400);
+    // With a byte of an early batch changed.
+    kill(&mut nodes[1..2]);
+    let segment = segments(&world.node(2)).remove(0);
+    let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 4096 + 30).unwrap();
+    file.write_all_at(&[!byte[0]], 4096 + 30).unwrap();
+    nodes[1] = world.cluster.serve(2);
+    let said = nodes[1].logged("put aside");
+    assert!(said.contains("offset 4096") && said.contains("damaged-1"), "{said}");
+    nodes[1].line(|line| line.starts_with("ready"));
+    has_all(&mut world.client(2), 0..400);
+    assert!(!segments(&world.node(2).join("damaged-1")).is_empty(), "nothing is deleted");
+    // And all of them, with the one that has copied everything anew.
+    kill(&mut nodes);
+    let _nodes = world.cluster.serve_all();
+    (1..=3).for_each(|node| has_all(&mut world.client(node), 0..400));
+}
+
+/// The segments in a directory, in the order of their names.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut segments: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|kind| kind == "segment")).collect();
+    segments.sort();
+    segments
+}
+
+#[test]
+fn a_directory_belongs_to_one_node_and_one_process() {
+    let world = World::new("owners", 3, 1);
+    let mut nodes = world.cluster.serve_all();
+    set_all(&mut world.client(1), 0..10);
+    let said = world.refused(1);
+    assert!(said.contains("another process uses this directory"), "{said}");
+    kill(&mut nodes[0..2]);
+    let elsewhere = world.dir.join("elsewhere");
+    fs::rename(world.node(1), &elsewhere).unwrap();
+    fs::rename(world.node(2), world.node(1)).unwrap();
+    let said = world.refused(1);
+    assert!(
+        said.contains("node 2 of cluster") && said.contains("this process is 'node 1"),
+        "{said}"
+    );
+    // Without the file that says so, those of the lanes do.
+    fs::remove_file(world.node(1).join("node")).unwrap();
+    let said = world.refused(1);
+    assert!(said.contains("node 2"), "{said}");
+    // Another number of lanes.
+    let text = fs::read_to_string(&world.cluster.file).unwrap();
+    fs::remove_dir_all(world.node(1)).unwrap();
+    fs::rename(elsewhere, world.node(1)).unwrap();
+    fs::write(&world.cluster.file, text.replace("lanes = 1", "lanes = 2")).unwrap();
+    let said = world.refused(1);
+    assert!(said.contains("written by 1 lanes") && said.contains("the node has 2"), "{said}");
+    fs::write(&world.cluster.file, text).unwrap();
+    nodes[0] = world.serve(1);
+    has_all(&mut world.client(1), 0..10);
+}
+
+#[test]
+fn a_full_disk_refuses_updates_serves_reads_and_recovers() {
+    let world = World::new("full", 1, 1);
+    let dir = world.node(1);
+    fs::create_dir_all(&dir).unwrap();
+    let file = world.cluster.file.to_str().unwrap();
+    let node = Process::start_on_tmpfs(&dir, "8m", &["serve", "--config", file, "--node", "1"]);
+    node.line(|line| line.starts_with("ready"));
+    let mut client = world.client(1);
+    set_all(&mut client, 0..10);
+    // Others take the rest of the disk.
+    let other = node.seen(&dir).join("other");
+    let _ = fs::write(&other, vec![1; 8 << 20]);
+    let value = "x".repeat(10_000);
+    let refused = poll_until(Instant::now() + PATIENCE, "the disk is full", || {
+        match client.call(&["SET", "large", &value]) {
+            Reply::Error(error) => Some(error),
+            _ => None,
+        }
+    });
+    assert!(refused.starts_with("MISCONF "), "{refused}");
+    node.logged("the disk is full");
+    has_all(&mut client, 0..10);
+    fs::remove_file(&other).unwrap();
+    poll_until(Instant::now() + PATIENCE, "updates are taken again", || {
+        matches!(client.call(&["SET", "large", "small"]), Reply::Simple(_)).then_some(())
+    });
+    node.logged("the disk has room again");
+    has_all(&mut client, 0..10);
+}
+
+#[test]
+fn a_flush_that_fails_ends_the_process() {
+    let world = World::new("flush", 1, 1);
+    let dir = world.node(1);
+    fs::create_dir_all(&dir).unwrap();
+    // It takes everything, and can't be flushed.
+    symlink("/dev/null", dir.join("lane-0000-00000000.segment")).unwrap();
+    let mut node = world.cluster.serve(1);
+    let said = node.logged("error: ");
+    assert!(said.contains("the disk has failed") && said.contains("00000000.segment"), "{said}");
+    assert_eq!(node.wait().code(), Some(EXIT_DISK));
+}
+
+#[test]
+fn dev_brings_back_what_it_had() {
+    let dir = directory("dev");
+    let path = dir.to_str().unwrap().to_owned();
+    let options = ["--engine", "hermes", "--dir", &path];
+    for kind in [Signal::KILL, Signal::TERM] {
+        let mut dev = Dev::start(&options);
+        let mut client = Client::new(dev.clients[0]);
+        set_all(&mut client, 0..100);
+        dev.process.signal(kind);
+        dev.process.wait();
+        let mut dev = Dev::start(&options);
+        (0..3).for_each(|node| has_all(&mut Client::new(dev.clients[node]), 0..100));
+        dev.process.signal(Signal::KILL);
+        dev.process.wait();
+    }
+    fs::remove_dir_all(dir).unwrap();
+}
