@@ -26,8 +26,8 @@ pub struct DiskRequest {
 }
 
 impl DiskRequest {
-    /// Whether clients may wait for it, or the membership: a batch of the log, what a voter promises. What is not urgent may be large, so a driver
-    /// does it beside what is.
+    /// Whether clients or the membership may wait for it: a batch of the log, what a voter promises.
+    /// What is not urgent may be large, so a driver does it beside what is.
     pub fn is_urgent(&self) -> bool {
         let is_batch = |offset: u64| offset > 0;
         match self.owner {
