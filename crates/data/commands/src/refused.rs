@@ -3,8 +3,6 @@
 use crate::Reply;
 use crate::spec::Spec;
 
-const ON_DISK: &str = "ERR nothing is on disk here, so there is nothing to save: what is acknowledged is on \
-                       every live replica; run three nodes or more, on machines that fail apart";
 const CLUSTER: &str = "ERR This instance has cluster support disabled: every node serves every key, so \
                        connect to any of them as to a single Redis";
 const MEMBERS: &str = "ERR nodes don't follow one another here, every replica takes writes; members are \
@@ -25,7 +23,6 @@ const CONFIGURATION: &str = "ERR the configuration file is not rewritten; what C
 pub(crate) fn refusal(spec: &Spec) -> Reply<'static> {
     let container = spec.name.split('|').next().unwrap_or(spec.name);
     let text = match container {
-        "save" | "bgsave" | "bgrewriteaof" | "lastsave" => ON_DISK,
         "cluster" | "readonly" | "readwrite" | "asking" => CLUSTER,
         "replicaof" | "slaveof" | "failover" => MEMBERS,
         "sync" | "psync" | "replconf" => STREAM,

@@ -9,6 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text::encode};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use quorate_node::{FLUSH_BUCKETS, LogFacts};
 use quorate_runtime::{Handle, NodeFacts};
 
 use crate::LogCounts;
@@ -50,6 +51,7 @@ impl Collector for NodeCollector {
         writer.members(&facts)?;
         writer.keyspaces(&facts)?;
         writer.lanes(&facts)?;
+        writer.log(&facts)?;
         writer.links(&facts)?;
         let totals = node.front_end().totals();
         let calls = totals.per_command.iter().filter(|command| command.1 > 0);
@@ -226,6 +228,60 @@ impl Writer<'_, '_> {
         self.counter("client_received_bytes", "From clients", io(|io| io.client_bytes_received))?;
         self.counter("client_sent_bytes", "To clients", io(|io| io.client_bytes_sent))?;
         self.counter("strangers_refused", "Peer port refusals", io(|io| io.strangers_refused))
+    }
+
+    /// The logs of the lanes, if they have any.
+    fn log(&mut self, facts: &NodeFacts) -> fmt::Result {
+        let logs: Vec<(usize, &LogFacts)> = { facts.lanes.iter().enumerate() }
+            .filter_map(|(number, lane)| Some((number, lane.log.as_ref()?)))
+            .collect();
+        if logs.is_empty() {
+            return Ok(());
+        }
+        let of = |value: fn(&LogFacts) -> u64| -> Samples {
+            let lane = |number: usize| vec![("lane", number.to_string())];
+            logs.iter().map(|(number, log)| (lane(*number), value(log))).collect()
+        };
+        self.counter("log_entries", "Entries appended", of(|log| log.appended_entries))?;
+        self.counter("log_bytes", "Bytes appended", of(|log| log.appended_bytes))?;
+        self.gauge("log_lag_bytes", "Appended, not durable yet", of(|log| log.pending_bytes))?;
+        self.gauge("log_full", "Whether the disk has no room", of(|log| u64::from(log.is_full)))?;
+        self.counter("log_restored_entries", "Restored", of(|log| log.restored_entries))?;
+        self.counter("log_restored_bytes", "Restored", of(|log| log.restored_bytes))?;
+        self.counter("log_flushes", "Flushes", of(|log| log.flushes.iter().sum()))?;
+        self.counter("log_flush_microseconds", "Time of flushes", of(|log| log.flush_micros))?;
+        let mut buckets = Samples::new();
+        for (number, log) in &logs {
+            let mut sum = 0;
+            for (power, count) in log.flushes.iter().enumerate() {
+                sum += count;
+                let last = power + 1 == FLUSH_BUCKETS;
+                let bound = if last { "+Inf".to_owned() } else { (1u64 << power).to_string() };
+                buckets.push((vec![("lane", number.to_string()), ("le", bound)], sum));
+            }
+        }
+        self.counter(
+            "log_flush_microseconds_bucket",
+            "Flushes that took less than so many microseconds",
+            buckets,
+        )?;
+        self.counter("snapshots", "Snapshots completed", of(|log| log.snapshots))?;
+        self.gauge("snapshot_bytes", "Of the last snapshot", of(|log| log.snapshot_bytes))?;
+        self.gauge(
+            "snapshot_failed",
+            "Whether the last snapshot found no room",
+            of(|log| u64::from(log.snapshot_failed)),
+        )?;
+        self.gauge(
+            "snapshot_time_seconds",
+            "When the last snapshot was complete, since 1970; 0 before the first of this process",
+            of(|log| log.snapshot_at.map_or(0, |at| at.0 / 1000)),
+        )?;
+        self.gauge(
+            "log_bytes_since_snapshot",
+            "Bytes that a restart would read behind the snapshot",
+            of(|log| log.bytes_since_snapshot),
+        )
     }
 
     fn links(&mut self, facts: &NodeFacts) -> fmt::Result {

@@ -112,7 +112,9 @@ pub struct LogFacts {
     pub snapshot_at: Option<UnixMillis>,
     /// How long it took, or how long the one under way takes already, in seconds.
     pub snapshot_seconds: u64,
-    /// Bytes of the log since the last one began.
+    /// Entries of the log since the last one began.
+    pub entries_since_snapshot: u64,
+    /// Their bytes.
     pub bytes_since_snapshot: u64,
 }
 

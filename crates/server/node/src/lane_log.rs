@@ -7,14 +7,14 @@
 
 use quorate_durability::{Directory, Identity, Log, Options, Room};
 use quorate_machine::{Rng, mutant};
-use quorate_types::{Instant, KeyspaceId, Lsn, Now};
+use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
 
 use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
 use crate::engine::KeyspaceLane;
 use crate::facts::{FLUSH_BUCKETS, LogFacts};
 use crate::recovery::LaneFound;
 use crate::snapshots::{Ended, Snapshots};
-use crate::{Durability, Lane, LogConfig, Outbox};
+use crate::{Durability, Lane, LogConfig, Mail, Outbox};
 
 /// Bytes that the log adds to each entry.
 const ENTRY_OVERHEAD: u64 = 7;
@@ -262,12 +262,16 @@ impl Lane {
         if done.owner == DiskOwner::Voter {
             return self.voter_done(now, done.completion, &done.error, out);
         }
+        let is_of_snapshot = matches!(done.owner, DiskOwner::Snapshot(_));
         let Some(log) = &mut self.log else { return };
         let durable = log.done(now, done);
         self.disk_is_full = log.is_full();
         out.disk.append(&mut log.requests);
         if out.failed.is_none() {
             out.failed = log.failed.take();
+        }
+        if is_of_snapshot {
+            self.tell_saving();
         }
         if let Some(durable) = durable {
             self.durable(now, durable, out);
@@ -283,10 +287,29 @@ impl Lane {
         log.log.durable() == log.log.appended() || log.log.room() == Room::Dead
     }
 
+    /// Asks for a snapshot of every lane of this node.
+    pub fn save(&mut self, out: &mut Outbox) {
+        for lane in (0..self.shared.config.lanes).map(LaneId) {
+            // Seen at once by who asks whether they are complete.
+            let saved_at = self.shared.lane_saved_at(lane);
+            self.shared.set_saving(lane, true, saved_at);
+            out.mail.push((lane, Mail::Save));
+        }
+    }
+
     /// Asks for a snapshot of this lane.
     pub(crate) fn ask_snapshot(&mut self) {
         if let Some(log) = &mut self.log {
             log.snapshots.ask();
+        }
+        self.tell_saving();
+    }
+
+    /// Has the other lanes see whether this one writes a snapshot.
+    fn tell_saving(&self) {
+        if let Some(log) = &self.log {
+            let saved_at = log.snapshots.newest_at().map_or(0, |at| at.0);
+            self.shared.set_saving(self.id, log.snapshots.is_saving(), saved_at);
         }
     }
 
@@ -297,7 +320,9 @@ impl Lane {
             // The beginning of replay: whatever is appended from here on is read again.
             let start = log.log.appended();
             log.snapshots.begin(now, start, &mut log.requests);
+            self.tell_saving();
         }
+        let Some(log) = &mut self.log else { return };
         let Some(mut at) = log.snapshots.takes_more() else { return };
         let mut left = Snapshots::BYTES_PER_TURN;
         while left > 0 {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use quorate_sync::primitives::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use quorate_types::{Instant, KeyspaceId, limits};
+use quorate_types::{Instant, KeyspaceId, LaneId, limits};
 
 use crate::blocking::Lines;
 use crate::listeners::Listeners;
@@ -26,6 +26,10 @@ pub struct Shared {
     pub(crate) listeners: Listeners,
     /// Which keys the clients keep that read them.
     pub(crate) tracked: Tracked,
+    /// The lanes that write a snapshot or were asked for one, as bits.
+    saving: AtomicU64,
+    /// When each lane has completed its newest snapshot, in milliseconds since 1970; 0 before the first.
+    saved_at: Vec<AtomicU64>,
 }
 
 impl Shared {
@@ -36,6 +40,7 @@ impl Shared {
             let store = keyspace.engine.new_store(config.lanes, config.packed_bytes_max);
             stores[usize::from(keyspace.id.0)] = Some(store);
         }
+        let saved_at = (0..config.lanes).map(|_| AtomicU64::new(0)).collect();
         let lanes = (0..config.lanes).map(|_| Mutex::default()).collect();
         Arc::new(Self {
             config,
@@ -47,6 +52,8 @@ impl Shared {
             lanes,
             listeners: Listeners::default(),
             tracked: Tracked::default(),
+            saving: AtomicU64::new(0),
+            saved_at,
         })
     }
 
@@ -77,6 +84,32 @@ impl Shared {
 
     pub(crate) fn set_active(&self, active: bool) {
         self.active.store(active, Ordering::Release);
+    }
+
+    /// Whether a lane writes a snapshot or was asked for one.
+    pub fn is_saving(&self) -> bool {
+        self.saving.load(Ordering::Acquire) != 0
+    }
+
+    /// When every lane has completed a snapshot, in milliseconds since 1970. `None` before that.
+    pub fn saved_at(&self) -> Option<u64> {
+        let oldest = self.saved_at.iter().map(|at| at.load(Ordering::Acquire)).min();
+        oldest.filter(|at| *at > 0)
+    }
+
+    pub(crate) fn lane_saved_at(&self, lane: LaneId) -> u64 {
+        self.saved_at[usize::from(lane.0)].load(Ordering::Acquire)
+    }
+
+    /// A lane begins or ends a snapshot.
+    pub(crate) fn set_saving(&self, lane: LaneId, saves: bool, saved_at: u64) {
+        self.saved_at[usize::from(lane.0)].store(saved_at, Ordering::Release);
+        let bit = 1 << lane.0;
+        if saves {
+            self.saving.fetch_or(bit, Ordering::AcqRel);
+        } else {
+            self.saving.fetch_and(!bit, Ordering::AcqRel);
+        }
     }
 
     /// What the membership machine knew last.

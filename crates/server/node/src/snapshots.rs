@@ -50,6 +50,8 @@ pub(crate) struct Snapshots {
     asked: bool,
     /// Bytes of the log since the newest snapshot began.
     grown: u64,
+    /// Likewise, entries.
+    grown_entries: u64,
     /// When the next one may begin: later, if the disk was full.
     not_before: Instant,
     /// Bytes of the newest one. A data set that is larger than the log that grows beside it is not
@@ -83,6 +85,7 @@ impl Snapshots {
             begun: 0,
             asked: false,
             grown,
+            grown_entries: 0,
             not_before: Instant::ZERO,
             newest_bytes: 0,
             newest_at: None,
@@ -95,12 +98,24 @@ impl Snapshots {
 
     pub(crate) fn log_has_grown(&mut self, bytes: u64) {
         self.grown += bytes;
+        self.grown_entries += 1;
     }
 
     /// Somebody wants one.
     pub(crate) fn ask(&mut self) {
         self.asked = true;
+        self.has_failed = false;
         self.not_before = Instant::ZERO;
+    }
+
+    /// Whether one is under way, or was asked for and is not put off.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.under_way.is_some() || self.asked && !self.has_failed
+    }
+
+    /// When the newest one of this process was complete.
+    pub(crate) fn newest_at(&self) -> Option<UnixMillis> {
+        self.newest_at
     }
 
     /// Whether one should begin.
@@ -124,7 +139,7 @@ impl Snapshots {
     pub(crate) fn begin(&mut self, now: Now, start: Lsn, list: &mut Vec<DiskRequest>) {
         self.begun += 1;
         self.asked = false;
-        self.grown = 0;
+        (self.grown, self.grown_entries) = (0, 0);
         self.begun_at = now.monotonic;
         let kept = std::mem::take(&mut self.kept);
         let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
@@ -217,6 +232,7 @@ impl Snapshots {
             Some(_) => now.monotonic.since(self.begun_at).as_secs(),
             None => self.took_seconds,
         };
+        facts.entries_since_snapshot = self.grown_entries;
         facts.bytes_since_snapshot = self.grown;
     }
 }

@@ -230,6 +230,64 @@ fn a_directory_belongs_to_one_node_and_one_process() {
     has_all(&mut world.client(1), 0..10);
 }
 
+/// A field of `INFO persistence`.
+fn info(client: &mut Client, field: &str) -> String {
+    let Reply::Bulk(Some(text)) = client.call(&["INFO", "persistence"]) else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
+}
+
+/// Has a snapshot written and waits until it is complete.
+fn save(client: &mut Client) {
+    let started = Reply::Simple("Background saving started".into());
+    assert_eq!(client.call(&["BGSAVE"]), started);
+    poll_until(Instant::now() + PATIENCE, "the snapshot is complete", || {
+        (info(client, "rdb_bgsave_in_progress") == "0").then_some(())
+    });
+    assert_eq!(info(client, "rdb_last_bgsave_status"), "ok");
+}
+
+#[test]
+fn snapshots_are_asked_for_as_in_redis_and_a_damaged_one_has_another_behind_it() {
+    let world = World::new("snapshots", 1, 2);
+    let mut node = world.serve(1);
+    let mut client = world.client(1);
+    set_all(&mut client, 0..100);
+    let Reply::Int(before) = client.call(&["LASTSAVE"]) else { panic!("no time") };
+    save(&mut client);
+    let Reply::Int(after) = client.call(&["LASTSAVE"]) else { panic!("no time") };
+    assert!(after >= before && before > 1_600_000_000, "{before}, {after}");
+    set_all(&mut client, 100..200);
+    save(&mut client);
+    set_all(&mut client, 200..300);
+    assert_eq!(info(&mut client, "aof_enabled"), "1");
+    let parameters = client.call(&["CONFIG", "GET", "append*"]);
+    let expected = ["appendfsync", "always", "appendonly", "yes"].map(Reply::bulk);
+    assert_eq!(parameters, Reply::Array(expected.to_vec()));
+    let on_disks = Reply::Array(vec![Reply::Int(1), Reply::Int(0)]);
+    assert_eq!(client.call(&["WAITAOF", "1", "0", "0"]), on_disks);
+    let Reply::Error(why) = client.call(&["SAVE"]) else { panic!("it would hold everything up") };
+    assert!(why.contains("BGSAVE"), "{why}");
+    // A byte of the newest snapshot of a lane changes.
+    kill(std::slice::from_mut(&mut node));
+    let newest = world.node(1).join("lane-0001-00000001.snapshot");
+    let file = fs::File::options().read(true).write(true).open(&newest).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 4096 + 30).unwrap();
+    file.write_all_at(&[!byte[0]], 4096 + 30).unwrap();
+    let node = world.cluster.serve(1);
+    let said = node.logged("put aside");
+    assert!(
+        said.contains("lane-0001-00000001.snapshot") && said.contains("one before it"),
+        "{said}"
+    );
+    node.line(|line| line.starts_with("ready"));
+    let mut client = world.client(1);
+    has_all(&mut client, 0..300);
+    assert_eq!(client.call(&["DBSIZE"]), Reply::Int(300));
+}
+
 #[test]
 fn a_full_disk_refuses_updates_serves_reads_and_recovers() {
     let world = World::new("full", 1, 1);

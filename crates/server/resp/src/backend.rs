@@ -68,6 +68,37 @@ pub struct ServerFacts {
     pub longest_turns_micros: Vec<u64>,
 }
 
+/// What a node knows of its log, all lanes together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PersistenceFacts {
+    /// Whether a snapshot is being written or was asked for.
+    pub is_saving: bool,
+    /// When the last one was complete, in seconds since 1970; before the first, when the node started.
+    pub last_save: u64,
+    /// Whether the last one found no room.
+    pub save_failed: bool,
+    /// How long the last one took.
+    pub save_seconds: Option<u64>,
+    /// Bytes of the last ones.
+    pub save_bytes: u64,
+    /// Snapshots that all lanes have completed since the start.
+    pub saves: u64,
+    /// Entries of the log since the last snapshots began, and their bytes.
+    pub entries_since_save: u64,
+    /// Likewise.
+    pub bytes_since_save: u64,
+    /// Bytes that are not on the disk yet.
+    pub pending_bytes: u64,
+    /// Whether the disk has no room.
+    pub is_full: bool,
+    /// Entries and bytes that were restored at the start.
+    pub restored: (u64, u64),
+    /// Flushes since the start.
+    pub flushes: u64,
+    /// How long they took, in microseconds.
+    pub flush_micros: u64,
+}
+
 /// Where transactions run whose keys move, and how often keys do, since the node started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlacementFacts {
@@ -313,6 +344,20 @@ pub trait Backend {
     /// Where transactions run whose keys move. `None` if no keys do.
     fn placement(&self) -> Option<PlacementFacts> {
         None
+    }
+
+    /// What is known of the node's log. `None` if it has none.
+    fn persistence(&self) -> Option<PersistenceFacts> {
+        None
+    }
+
+    /// Has a snapshot of every lane written; only if there is a log.
+    fn save(&mut self) {}
+
+    /// Whether an update of this keyspace is answered once it is on the disks of all live replicas.
+    fn acknowledges_from_disks(&self, keyspace: u8) -> bool {
+        let _ = keyspace;
+        false
     }
 
     /// The node's memory.

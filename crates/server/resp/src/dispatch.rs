@@ -306,6 +306,7 @@ impl<B: Backend> Context<'_, B> {
             Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.command_overtakes(call),
             Run::Server(
                 Server::Wait
+                | Server::Waitaof
                 | Server::Flushdb
                 | Server::Flushall
                 | Server::Dbsize

@@ -70,12 +70,7 @@ impl<B: Backend> Context<'_, B> {
                 lines.put("tracking_clients", self.core.shared.tracking.clients.load(Relaxed));
             }
             "memory" => self.info_memory(lines),
-            "persistence" => {
-                lines.put("loading", 0);
-                lines.put("rdb_bgsave_in_progress", 0);
-                lines.put("aof_enabled", 0);
-                lines.put("aof_rewrite_in_progress", 0);
-            }
+            "persistence" => self.info_persistence(lines),
             "stats" => self.info_stats(lines),
             "replication" => {
                 // Every node takes writes; clients that look for a master have found one.
@@ -265,7 +260,7 @@ impl<B: Backend> Context<'_, B> {
     }
 }
 
-struct Lines<'a>(&'a mut String);
+pub(crate) struct Lines<'a>(&'a mut String);
 
 impl Lines<'_> {
     fn title(&mut self, section: &str) {
@@ -276,7 +271,7 @@ impl Lines<'_> {
         self.0.push_str("\r\n");
     }
 
-    fn put(&mut self, name: &str, value: impl std::fmt::Display) {
+    pub(crate) fn put(&mut self, name: &str, value: impl std::fmt::Display) {
         write!(self.0, "{name}:{value}\r\n").expect("a string takes everything");
     }
 }

@@ -67,6 +67,7 @@ mod notify;
 mod parser;
 mod pause;
 mod pending;
+mod persistence;
 mod placement;
 mod pubsub;
 mod reads;
@@ -83,8 +84,8 @@ mod walk;
 
 pub use account::{Holding, Share};
 pub use backend::{
-    Attempt, Backend, Blocking, Invalidation, KeyspaceFacts, Listed, MemoryFacts, PlacementFacts,
-    ServerFacts,
+    Attempt, Backend, Blocking, Invalidation, KeyspaceFacts, Listed, MemoryFacts, PersistenceFacts,
+    PlacementFacts, ServerFacts,
 };
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};

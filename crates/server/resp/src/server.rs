@@ -80,7 +80,10 @@ impl<B: Backend> Context<'_, B> {
                 Ok(_) => Reply::Int(self.backend.replicas(database) as i64),
                 Err(reply) => reply,
             },
-            Command::Waitaof => wait_for_disk(args).unwrap_or_else(|error| error),
+            Command::Waitaof => self.wait_for_disk(args).unwrap_or_else(|error| error),
+            Command::Save | Command::Bgsave | Command::Bgrewriteaof | Command::Lastsave => {
+                self.save_command(command, args)
+            }
             // Only options that are wrong come here.
             Command::Flushdb | Command::Flushall | Command::Shutdown => SYNTAX,
             Command::Command
@@ -196,6 +199,31 @@ impl<B: Backend> Context<'_, B> {
         Reply::Verbatim(Cow::Owned(text))
     }
 
+    /// `WAITAOF numlocal numreplicas timeout`. Where an update is answered once it is on the disks of all
+    /// live replicas, there is nothing to wait for; elsewhere nobody can tell.
+    fn wait_for_disk(&mut self, args: Args<'_>) -> Result<Reply<'static>, Reply<'static>> {
+        let integer = |at| parse_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
+        let local = integer(1)?;
+        if !(0..=1).contains(&local) {
+            return Err(Reply::error("ERR value is out of range, value must between 0 and 1"));
+        }
+        if integer(2)? < 0 {
+            return Err(Reply::error("ERR value is out of range, must be positive"));
+        }
+        timeout(args.get(3))?;
+        let database = self.connection.session.database;
+        if self.backend.acknowledges_from_disks(database) {
+            let replicas = self.backend.replicas(database) as i64;
+            return Ok(Reply::Array(vec![Reply::Int(1), Reply::Int(replicas)]));
+        }
+        if local > 0 {
+            return Err(Reply::error(
+                "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
+            ));
+        }
+        Ok(Reply::Array(vec![Reply::Int(0), Reply::Int(0)]))
+    }
+
     /// `SHUTDOWN`: no answer if it works; the node drains and closes the connection.
     pub(crate) fn shutdown(&mut self, call: &Call<'_>) {
         let reply = match shutdown_options(call.args) {
@@ -251,26 +279,6 @@ fn shutdown_options(args: Args<'_>) -> Result<bool, Reply<'static>> {
         return Err(SYNTAX);
     }
     Ok(abort)
-}
-
-/// `WAITAOF numlocal numreplicas timeout`. No node writes to a disk, so none ever has what it is asked
-/// for, and nothing is waited for.
-fn wait_for_disk(args: Args<'_>) -> Result<Reply<'static>, Reply<'static>> {
-    let integer = |at| parse_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
-    let local = integer(1)?;
-    if !(0..=1).contains(&local) {
-        return Err(Reply::error("ERR value is out of range, value must between 0 and 1"));
-    }
-    if integer(2)? < 0 {
-        return Err(Reply::error("ERR value is out of range, must be positive"));
-    }
-    timeout(args.get(3))?;
-    if local > 0 {
-        return Err(Reply::error(
-            "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.",
-        ));
-    }
-    Ok(Reply::Array(vec![Reply::Int(0), Reply::Int(0)]))
 }
 
 /// A timeout in milliseconds.

@@ -56,6 +56,8 @@ pub struct Settings {
     /// `tracking-table-max-keys`: keys that are remembered for clients that keep what they read; 0 for
     /// no bound but that of bytes.
     pub tracked_keys_max: AtomicU64,
+    /// Whether what was acknowledged is on disks (2), soon (1) or not (0), of the keyspace with most.
+    pub log: AtomicU64,
     /// `notify-keyspace-events`: bits of [`quorate_commands::class`].
     pub notified_classes: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
                 .map(|limits| limits.map(AtomicU64::new)),
             percentiles: Mutex::new(vec![50.0, 99.0, 99.9]),
             tracked_keys_max: AtomicU64::new(1_000_000),
+            log: AtomicU64::new(0),
             notified_classes: AtomicU64::new(0),
         }
     }
@@ -94,8 +97,7 @@ const QUERY_BYTES_CEILING: u64 = u32::MAX as u64;
 const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// Parameters that clients ask for and that have one possible value here.
-const FIXED: [(&str, &str); 15] = [
-    ("appendonly", "no"),
+const FIXED: [(&str, &str); 14] = [
     ("cluster-enabled", "no"),
     ("daemonize", "no"),
     ("hz", "10"),
@@ -227,6 +229,12 @@ impl Shared {
     fn parameters(&self) -> Vec<(String, String)> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut all: Vec<_> = FIXED.iter().chain(&ENCODINGS).map(own).collect();
+        let (log, flush) = match self.settings.log.load(Relaxed) {
+            0 => ("no", "no"),
+            1 => ("yes", "everysec"),
+            _ => ("yes", "always"),
+        };
+        all.extend([own(&("appendonly", log)), own(&("appendfsync", flush))]);
         let settings = &self.settings;
         for number in &NUMBERS {
             let value = (number.field)(settings).load(Relaxed);

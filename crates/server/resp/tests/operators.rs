@@ -272,6 +272,7 @@ fn what_is_not_done_says_why() {
     let id = harness.connect();
     for (command, why) in [
         ("BGSAVE", "nothing is on disk"),
+        ("LASTSAVE", "nothing is on disk"),
         ("CLUSTER SLOTS", "This instance has cluster support disabled"),
         ("READONLY", "This instance has cluster support disabled"),
         ("REPLICAOF NO ONE", "every replica takes writes"),

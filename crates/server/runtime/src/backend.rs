@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{Command, Rng, ValueKind};
-use quorate_node::{BlockingCall, EngineConfig, Lane, Outbox, SessionCall, Shared};
+use quorate_node::{
+    BlockingCall, Durability, EngineConfig, Lane, LogFacts, Outbox, SessionCall, Shared,
+};
 use quorate_resp::{
-    Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, PlacementFacts, ServerFacts,
+    Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, PersistenceFacts, PlacementFacts,
+    ServerFacts,
 };
 use quorate_rifl::{Genuine, LeaseId, Request};
 use quorate_types::{
@@ -281,6 +284,43 @@ impl Backend for LaneBackend<'_> {
             bounced: (facts.bounced, facts.bouncing),
             pins: facts.pins,
         })
+    }
+
+    fn persistence(&self) -> Option<PersistenceFacts> {
+        let lanes = self.shared().lane_facts();
+        let logs: Vec<&LogFacts> = lanes.iter().filter_map(|lane| lane.log.as_ref()).collect();
+        if logs.is_empty() {
+            return None;
+        }
+        let sum = |value: fn(&LogFacts) -> u64| logs.iter().map(|log| value(log)).sum::<u64>();
+        let saves = logs.iter().map(|log| log.snapshots).min().unwrap_or(0);
+        let longest = logs.iter().map(|log| log.snapshot_seconds).max();
+        let begun = self.now.monotonic.since(self.node.started).as_millis() as u64;
+        let started = self.now.wall().0.saturating_sub(begun);
+        Some(PersistenceFacts {
+            is_saving: self.shared().is_saving(),
+            last_save: self.shared().saved_at().unwrap_or(started) / 1000,
+            save_failed: logs.iter().any(|log| log.snapshot_failed),
+            save_seconds: longest.filter(|_| saves > 0),
+            save_bytes: sum(|log| log.snapshot_bytes),
+            saves,
+            entries_since_save: sum(|log| log.entries_since_snapshot),
+            bytes_since_save: sum(|log| log.bytes_since_snapshot),
+            pending_bytes: sum(|log| log.pending_bytes),
+            is_full: logs.iter().any(|log| log.is_full),
+            restored: (sum(|log| log.restored_entries), sum(|log| log.restored_bytes)),
+            flushes: sum(|log| log.flushes.iter().sum()),
+            flush_micros: sum(|log| log.flush_micros),
+        })
+    }
+
+    fn save(&mut self) {
+        self.lane.save(self.out);
+    }
+
+    fn acknowledges_from_disks(&self, keyspace: u8) -> bool {
+        let keyspace = self.shared().config.keyspace(KeyspaceId(keyspace));
+        keyspace.is_some_and(|keyspace| keyspace.durability == Durability::Sync)
     }
 
     fn memory(&self) -> MemoryFacts {

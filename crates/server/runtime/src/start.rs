@@ -196,6 +196,9 @@ fn blueprint(
 ) -> io::Result<(Blueprint, Ports)> {
     let client_address = node.client.local_addr()?;
     let lanes = node.config.lanes;
+    let kept = node.config.keyspaces.iter().map(|keyspace| keyspace.durability).max();
+    let kept = kept.filter(|_| node.disk.is_some()).unwrap_or_default();
+    node.settings.log.store(kept as u64, Ordering::Relaxed);
     let facts = NodeFacts {
         shared: Shared::new(node.config),
         guests: node.guests,
