@@ -40,6 +40,9 @@ pub(crate) struct Options {
     file: PathBuf,
     #[command(flatten)]
     target: TargetOptions,
+    /// Only this database of the file; may be given several times. Without it, all
+    #[arg(long = "db", value_name = "N", value_delimiter = ',')]
+    only: Vec<u64>,
     /// Put the keys of one database of the file into another one; may be given several times
     #[arg(long, value_name = "FROM:TO", value_delimiter = ',', value_parser = pair)]
     db_map: Vec<(u64, u64)>,
@@ -170,10 +173,14 @@ impl<'a> Import<'a> {
     fn new(options: &'a Options, target: Target, survey: &Survey) -> anyhow::Result<Self> {
         let mut databases: BTreeMap<u64, u64> =
             survey.databases.keys().map(|&number| (number, number)).collect();
+        for number in &options.only {
+            ensure!(databases.contains_key(number), "--db {number}: the file has no keys there");
+        }
+        databases.retain(|number, _| options.only.is_empty() || options.only.contains(number));
         for (from, to) in &options.db_map {
             let place = databases.get_mut(from);
             *place.with_context(|| {
-                format!("--db-map {from}:{to}: the file has no keys in database {from}")
+                format!("--db-map {from}:{to}: there are no keys in database {from} to import")
             })? = *to;
         }
         let mut places = BTreeMap::new();
@@ -240,17 +247,30 @@ impl<'a> Import<'a> {
         let mut database = 0;
         let mut checkpoint_database = 0;
         loop {
-            let mut batch = Batch::new(&policy, self.databases.get(&database).copied());
+            let place = self.databases.get(&database).copied();
+            let mut batch = Batch::new(&policy);
             while !batch.is_full(&writing) {
                 let Some(event) = source.next()? else { break };
                 if let Event::Database(number) = event {
                     database = number;
                     break;
                 }
-                batch.take(event, &mut writing, &mut since.keys)?;
+                // Databases that weren't asked for are read over.
+                if place.is_some() {
+                    batch.take(event, &mut writing, &mut since.keys);
+                }
             }
             let is_end = source.is_at_end();
-            match batch.send(&mut self.target, &mut since.keys, &mut writing, &mut since.outcome) {
+            let sent = place.map_or(Ok(()), |place| {
+                batch.send(
+                    place,
+                    &mut self.target,
+                    &mut since.keys,
+                    &mut writing,
+                    &mut since.outcome,
+                )
+            });
+            match sent {
                 Ok(()) => self.target.answered(),
                 Err(trouble) => {
                     self.stop_or_again(trouble, &writing)?;

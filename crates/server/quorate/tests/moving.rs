@@ -10,9 +10,12 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 
+use rustix::process::Signal;
 use support::dev::Dev;
 use support::redis::{Raw, Redis};
+use support::{Cluster, keyspace};
 
 /// A directory of a test, gone with this value.
 struct Directory(PathBuf);
@@ -391,7 +394,7 @@ fn what_is_there_stays_unless_told_otherwise() {
     let error = fail(&["import", &file, "--target", &target, "--db-map", "0:99"]);
     assert!(error.contains("SELECT 99"), "{error}");
     let error = fail(&["import", &file, "--target", &target, "--db-map", "4:5"]);
-    assert!(error.contains("no keys in database 4"), "{error}");
+    assert!(error.contains("no keys in database 4 to import"), "{error}");
 }
 
 /// What the target won't take is named, taken back, and an error at the end; the rest is there.
@@ -482,21 +485,28 @@ fn an_export_is_whole_or_nothing() {
 }
 
 /// A way to a server that breaks each connection after so many bytes of commands, and the last one not
-/// at all.
-fn breaking(port: u16, cuts: Vec<usize>) -> u16 {
+/// at all. Says when it breaks one.
+fn breaking(port: u16, cuts: Vec<usize>) -> (u16, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut cuts = cuts.into_iter();
         for stream in listener.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            // A server that is gone is as one that accepts and closes.
+            let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
             let (mut from, mut to) = (server.try_clone().unwrap(), stream.try_clone().unwrap());
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
             let cut = cuts.next().unwrap_or(usize::MAX);
-            std::thread::spawn(move || forward(stream, server, cut));
+            let broken = sender.clone();
+            std::thread::spawn(move || {
+                forward(stream, server, cut);
+                // Not every test waits for it.
+                let _ = broken.send(());
+            });
         }
     });
-    own
+    (own, receiver)
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, cut: usize) {
@@ -529,7 +539,7 @@ fn lost_connections_leave_no_key_half_there() {
         let map = format!("0:{database}");
         let more = ["--db-map", &map, "--skip-existing"];
         let losses = cuts.len();
-        let way = breaking(dev.clients[0], cuts);
+        let (way, _) = breaking(dev.clients[0], cuts);
         let told = run(&[&["import", &file, "--target", &at(way)], &more[..]].concat());
         // Not from the beginning: of a batch at most that was under way.
         let line = told.lines().find(|line| line.ends_with("written again")).unwrap();
@@ -537,7 +547,7 @@ fn lost_connections_leave_no_key_half_there() {
         assert!(rewritten.parse::<usize>().unwrap() <= 512 * losses, "{line}");
         assert_same(&there, &content(dev.clients[0], database), "after losses");
     }
-    let way = breaking(dev.clients[0], vec![300, 20_000, 900, 50_000]);
+    let (way, _) = breaking(dev.clients[0], vec![300, 20_000, 900, 50_000]);
     let out = directory.file("dump.rdb");
     run(&["export", "--out", &out, "--target", &at(way), "--db", "2"]);
     let copy = redis(&directory, &["--dbfilename", "dump.rdb"]);
@@ -546,4 +556,30 @@ fn lost_connections_leave_no_key_half_there() {
     drop(dev);
     let error = fail(&["import", &file, "--target", "127.0.0.1:1,127.0.0.1:2"]);
     assert!(error.contains("start a cluster with `quorate dev`"), "{error}");
+}
+
+/// The node that is written to dies in the middle: the next one is told the rest, and nothing is missing
+/// at those that live.
+#[test]
+fn a_node_that_dies_meanwhile_costs_no_key() {
+    let directory = Directory::new("dies");
+    let (origin, file) = saved(&directory, LARGE_NODES);
+    let there = content(origin.port, 0);
+    for engine in ["hermes", "meerkat"] {
+        let name = format!("moving-{engine}");
+        let cluster = Cluster::write(&name, 3, "", &keyspace(engine, ""));
+        let nodes = cluster.serve_all();
+        let (way, broken) = breaking(cluster.clients[0], vec![150_000]);
+        let targets = format!("{},{}", at(way), at(cluster.clients[1]));
+        let told = std::thread::scope(|scope| {
+            let import = scope.spawn(|| run(&["import", &file, "--db", "0", "--target", &targets]));
+            broken.recv().unwrap();
+            nodes[0].signal(Signal::KILL);
+            import.join().unwrap()
+        });
+        assert!(told.contains("written again"), "{told}");
+        for node in 1..3 {
+            assert_same(&there, &content(cluster.clients[node], 0), engine);
+        }
+    }
 }

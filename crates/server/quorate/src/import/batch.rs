@@ -95,8 +95,6 @@ struct Part {
 
 pub(super) struct Batch<'p> {
     policy: &'p Policy,
-    /// Where it goes to; nowhere before the file has named a database.
-    database: Option<u64>,
     parts: Vec<Part>,
     outcome: Outcome,
     bytes: usize,
@@ -104,9 +102,9 @@ pub(super) struct Batch<'p> {
 }
 
 impl<'p> Batch<'p> {
-    pub(super) fn new(policy: &'p Policy, database: Option<u64>) -> Self {
+    pub(super) fn new(policy: &'p Policy) -> Self {
         let outcome = Outcome::default();
-        Self { policy, database, parts: Vec::new(), outcome, bytes: 0, commands: 0 }
+        Self { policy, parts: Vec::new(), outcome, bytes: 0, commands: 0 }
     }
 
     /// Whether it should leave. Between keys that is earlier than within one, so that no batch ends within
@@ -119,16 +117,11 @@ impl<'p> Batch<'p> {
     }
 
     /// Takes what comes next in the file.
-    pub(super) fn take(
-        &mut self,
-        event: Event,
-        writing: &mut Writing,
-        keys: &mut Keys,
-    ) -> anyhow::Result<()> {
+    pub(super) fn take(&mut self, event: Event, writing: &mut Writing, keys: &mut Keys) {
         match event {
             Event::Key(key) => self.key(key, writing, keys),
             Event::Item(item) => {
-                let Some(current) = &mut writing.current else { return Ok(()) };
+                let Some(current) = &mut writing.current else { return };
                 if current.state == State::Sent {
                     let Policy { now_ms, string_bytes_max, .. } = *self.policy;
                     let part = part(&mut self.parts, current);
@@ -150,7 +143,6 @@ impl<'p> Batch<'p> {
             }
             _ => {}
         }
-        Ok(())
     }
 
     fn key(&mut self, key: Key, writing: &mut Writing, keys: &mut Keys) {
@@ -189,21 +181,19 @@ impl<'p> Batch<'p> {
         });
     }
 
-    /// Sends all of it and reads the answers.
+    /// Sends all of it to a database and reads the answers.
     ///
     /// # Errors
     /// If not all of it was answered. What was begun may have been done.
     pub(super) fn send(
         mut self,
+        database: u64,
         target: &mut Target,
         keys: &mut Keys,
         writing: &mut Writing,
         outcome: &mut Outcome,
     ) -> Result<(), Trouble> {
         if !self.parts.is_empty() {
-            let Some(database) = self.database else {
-                return Err(anyhow!("the file has a key before it names a database").into());
-            };
             target.select(database)?;
             self.decide(target, keys, writing)?;
             self.write(target, keys, writing)?;
