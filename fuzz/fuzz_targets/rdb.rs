@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use quorate_rdb::{Error, Event, Payload, Reader, Step, Writer, crc64};
 
 fn read(file: &[u8], piece: usize) -> (Vec<Event>, Option<Error>) {
-    let (mut reader, mut rest, mut events) = (Reader::new(None), file, Vec::new());
+    let (mut reader, mut rest, mut events) = (Reader::new(Some(file.len() as u64)), file, Vec::new());
     loop {
         match reader.next() {
             Ok(Step::Event(event)) => events.push(event),

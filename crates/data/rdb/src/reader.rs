@@ -224,7 +224,7 @@ pub struct Reader {
 
 impl Reader {
     /// A reader at the beginning of a file. If its length is known, a string longer than the rest of the
-    /// file is an error before it is looked for.
+    /// file is an error before it is looked for, and so is what comes behind the end.
     pub fn new(total: Option<u64>) -> Self {
         Self {
             buffer: Vec::new(),
@@ -275,7 +275,8 @@ impl Reader {
                 return Ok(Step::Event(Event::Item(item)));
             }
             if matches!(self.state, State::End) {
-                return match self.buffer.len() == self.at {
+                let is_all = self.total.is_none_or(|total| total <= self.offset);
+                return match is_all && self.buffer.len() == self.at {
                     true => Ok(Step::Done),
                     false => Err(self.error(Problem::Trailing)),
                 };

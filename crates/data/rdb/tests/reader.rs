@@ -137,6 +137,11 @@ fn a_file_that_is_cut_is_never_taken_for_a_whole_one() {
     }
     let longer = [&file[..], b"x"].concat();
     assert_eq!(read_whole(&longer).unwrap_err().problem, Problem::Trailing);
+    // Also if what is behind the end has not come yet.
+    let mut reader = Reader::new(Some(longer.len() as u64));
+    reader.feed(&file);
+    let error = std::iter::repeat_with(|| reader.next()).find_map(Result::err);
+    assert_eq!(error.map(|error| error.problem), Some(Problem::Trailing));
 }
 
 #[test]
