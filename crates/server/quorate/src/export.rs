@@ -73,10 +73,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Which databases, and about how many keys each has.
 fn databases(options: &Options, target: &mut Target) -> anyhow::Result<BTreeMap<u64, u64>> {
-    let chosen = match options.databases.is_empty() {
-        false => options.databases.clone(),
-        true => (0..target.persist(database_count)?).collect(),
-    };
+    let mut chosen = options.databases.clone();
+    if chosen.is_empty() {
+        let count = target.persist(|target| target.setting("databases"))?.unwrap_or(DATABASES);
+        for database in 0..count {
+            // A cluster has those that its configuration names.
+            if target.persist(|target| target.has(database))? {
+                chosen.push(database);
+            }
+        }
+    }
     let mut databases = BTreeMap::new();
     for database in chosen {
         let keys = target.size_of(database)?;
@@ -87,19 +93,12 @@ fn databases(options: &Options, target: &mut Target) -> anyhow::Result<BTreeMap<
     Ok(databases)
 }
 
-fn database_count(target: &mut Target) -> Result<u64, Trouble> {
-    let Reply::Array(parts) = target.ask(&["CONFIG", "GET", "databases"])? else {
-        return Ok(DATABASES);
-    };
-    let Some(Reply::Bulk(value)) = parts.get(1) else { return Ok(DATABASES) };
-    let count = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-    Ok(count.unwrap_or(DATABASES))
-}
-
 /// The names of libraries of functions, which are left out.
 fn libraries(target: &mut Target) -> Result<Vec<String>, Trouble> {
     // Servers before Redis 7.0 have none.
-    let Reply::Array(libraries) = target.ask(&["FUNCTION", "LIST"])? else { return Ok(Vec::new()) };
+    let Some(Reply::Array(libraries)) = target.ask_if_allowed(&["FUNCTION", "LIST"])? else {
+        return Ok(Vec::new());
+    };
     let name = |library| match library {
         Reply::Array(parts) => match parts.into_iter().nth(1) {
             Some(Reply::Bulk(name)) => Some(name.escape_ascii().to_string()),

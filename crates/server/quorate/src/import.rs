@@ -226,7 +226,8 @@ impl<'a> Import<'a> {
             full.join(", ")
         );
         if !survey.databases.is_empty() {
-            self.string_bytes_max = self.target.persist(string_bytes_max)?;
+            let said = self.target.persist(|target| target.setting("proto-max-bulk-len"))?;
+            self.string_bytes_max = said.unwrap_or(STRING_BYTES_MAX);
         }
         Ok(())
     }
@@ -388,15 +389,6 @@ impl Since {
         self.keys.restart();
         self.outcome = Outcome::default();
     }
-}
-
-/// The longest string that a target takes.
-fn string_bytes_max(target: &mut Target) -> Result<u64, Trouble> {
-    let reply = target.ask(&["CONFIG", "GET", "proto-max-bulk-len"])?;
-    let Reply::Array(parts) = reply else { return Ok(STRING_BYTES_MAX) };
-    let Some(Reply::Bulk(value)) = parts.get(1) else { return Ok(STRING_BYTES_MAX) };
-    let value = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-    Ok(value.unwrap_or(STRING_BYTES_MAX))
 }
 
 fn unix_millis() -> anyhow::Result<u64> {

@@ -206,6 +206,40 @@ impl Target {
         ask(self.connection()?, &words)
     }
 
+    /// The same of what the target may not know, or not allow: then there is no answer.
+    pub(crate) fn ask_if_allowed(&mut self, words: &[&str]) -> Result<Option<Reply>, Trouble> {
+        let mut bytes = Vec::new();
+        command(words.iter().map(|word| word.as_bytes()), &mut bytes);
+        let connection = self.connection()?;
+        connection.send(&bytes)?;
+        match connection.reply()? {
+            Reply::Error(error) => match trouble(&error) {
+                Some(Trouble::Later(reason)) => Err(Trouble::Later(reason)),
+                _ => Ok(None),
+            },
+            reply => Ok(Some(reply)),
+        }
+    }
+
+    /// A setting, if the target tells it and it is a number.
+    pub(crate) fn setting(&mut self, name: &str) -> Result<Option<u64>, Trouble> {
+        let Some(Reply::Array(parts)) = self.ask_if_allowed(&["CONFIG", "GET", name])? else {
+            return Ok(None);
+        };
+        let Some(Reply::Bulk(value)) = parts.get(1) else { return Ok(None) };
+        Ok(std::str::from_utf8(value).ok().and_then(|value| value.parse().ok()))
+    }
+
+    /// Whether there is a database of this number.
+    pub(crate) fn has(&mut self, database: u64) -> Result<bool, Trouble> {
+        let number = database.to_string();
+        let has = self.ask_if_allowed(&["SELECT", &number])?.is_some();
+        if has {
+            self.database = database;
+        }
+        Ok(has)
+    }
+
     /// What was asked was answered.
     pub(crate) fn answered(&mut self) {
         self.attempts = 0;

@@ -314,6 +314,29 @@ fn a_redis_is_a_target_as_well() {
     assert_eq!(digest(third.port), digest(origin.port));
 }
 
+/// Who may use keys and nothing else moves them all the same.
+#[test]
+fn little_is_needed_of_a_target() {
+    let directory = Directory::new("little");
+    let (origin, file) = saved(&directory, SMALL_NODES);
+    let copy = redis(&directory, &["--dbfilename", "copy.rdb"]);
+    let mut client = Raw::new(copy.port);
+    let rules =
+        "on >secret ~* -@all +@read +@write +@keyspace +@connection +@transaction +xgroup +dbsize";
+    call(&mut client, &format!("ACL SETUSER mover {rules}"));
+    let target = at(copy.port);
+    let user = ["--target", &target, "--user", "mover", "--password", "secret"];
+    run(&[&["import", &file], &user[..]].concat());
+    assert_eq!(digest(copy.port), digest(origin.port));
+    let out = directory.file("out.rdb");
+    run(&[&["export", "--out", &out], &user[..]].concat());
+    let third = redis(&directory, &["--dbfilename", "out.rdb"]);
+    assert_eq!(digest(third.port), digest(origin.port));
+    call(&mut client, "ACL SETUSER mover -hset");
+    let error = fail(&[&["import", &file, "--replace"], &user[..]].concat());
+    assert!(error.contains("NOPERM") && error.contains("--replace"), "{error}");
+}
+
 /// Longer than one answer may be: read in pieces, and written in pieces.
 #[test]
 fn collections_of_many_megabytes_come_in_and_go_out() {
@@ -581,5 +604,11 @@ fn a_node_that_dies_meanwhile_costs_no_key() {
         for node in 1..3 {
             assert_same(&there, &content(cluster.clients[node], 0), engine);
         }
+        // It has no other database.
+        let out = directory.file(&format!("{engine}.rdb"));
+        run(&["export", "--out", &out, "--target", &at(cluster.clients[2])]);
+        let out = format!("{engine}.rdb");
+        let copy = redis(&directory, &["--dbfilename", &out]);
+        assert_same(&there, &content(copy.port, 0), engine);
     }
 }
