@@ -71,7 +71,7 @@ pub fn write_number(number: u64, out: &mut Vec<u8>) {
 pub enum Stop {
     /// The bytes end before what begins in them, which needs at least so many more.
     Short(u64),
-    /// The bytes are none that Redis writes.
+    /// Redis never writes such bytes.
     Wrong(&'static str),
 }
 

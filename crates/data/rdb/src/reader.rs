@@ -267,7 +267,7 @@ impl Reader {
     /// What comes next, if there are enough bytes for it.
     ///
     /// # Errors
-    /// If the bytes are none that Redis writes. There is no going on then.
+    /// If Redis never writes such bytes. Nothing more can be read then.
     #[expect(clippy::should_implement_trait, reason = "an iterator can't ask for more bytes")]
     pub fn next(&mut self) -> Result<Step, Error> {
         loop {
@@ -496,7 +496,7 @@ fn skip_module_part(cursor: &mut Cursor<'_>) -> Result<bool, Fault> {
         part::STRING => {
             cursor.string()?;
         }
-        _ => return damaged("a part of a module's value that is none"),
+        _ => return damaged("a part of a module's value of a kind that Redis does not have"),
     }
     Ok(false)
 }

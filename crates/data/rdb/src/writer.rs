@@ -46,7 +46,7 @@ pub enum PayloadError {
     Checksum,
     /// The server that wrote it is newer than those that are known.
     Version(u16),
-    /// Its value is none that Redis up to 7.4 writes.
+    /// Redis up to 7.4 never writes such a value.
     Value(Error),
 }
 

@@ -314,7 +314,7 @@ fn a_redis_is_a_target_as_well() {
     assert_eq!(digest(third.port), digest(origin.port));
 }
 
-/// Who may use keys and nothing else moves them all the same.
+/// A user who may run commands on keys, and neither `CONFIG` nor `FUNCTION`, can import and export.
 #[test]
 fn little_is_needed_of_a_target() {
     let directory = Directory::new("little");
@@ -492,7 +492,7 @@ fn an_export_is_whole_or_nothing() {
     let whole = std::fs::read(&out).unwrap();
     let error = fail(&["export", "--out", &out, "--target", &target]);
     assert!(error.contains("is there already") && error.contains("--force"), "{error}");
-    // A target that is none leaves the file as it was, and nothing beside it.
+    // If the target is no Redis, the file stays as it was, and nothing is left beside it.
     let error = fail(&["export", "--out", &out, "--force", "--target", &at(dev.admins[0])]);
     assert!(error.contains("doesn't answer as a Redis does"), "{error}");
     assert_eq!(std::fs::read(&out).unwrap(), whole);

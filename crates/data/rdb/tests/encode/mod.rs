@@ -419,7 +419,7 @@ fn write_node(entries: &[Item], rng: &mut Rng, out: &mut Vec<u8>) {
     let names: Vec<_> = parts.iter().step_by(2).cloned().collect();
     let mut listpack = Listpack::new();
     let put = |number: i64, listpack: &mut Listpack| listpack.push(&text(number));
-    // Some have a deleted entry behind the first one, of which nothing is told.
+    // Some have a deleted entry behind the first one. The reader leaves it out.
     let deleted = rng.below(2) as i64;
     for number in [entries.len() as i64, deleted, names.len() as i64] {
         put(number, &mut listpack);

@@ -174,10 +174,10 @@ impl<'p> Batch<'p> {
         self.commands += part.commands.expected.len() - before.1;
         part.written = Some(Written {
             index: current.index,
+            expires: current.expires(),
             name: current.name,
             kind: current.kind,
             items: current.items,
-            expires: current.expire_at_ms.is_some() || current.fields_expired > 0,
         });
     }
 

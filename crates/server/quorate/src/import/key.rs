@@ -80,6 +80,8 @@ pub(super) struct Current {
     pub(super) items: u64,
     /// How many fields were left out that had expired.
     pub(super) fields_expired: u64,
+    /// Whether any of the others expires.
+    fields_expire: bool,
     /// What the next command will add.
     piece: Vec<Vec<u8>>,
     piece_items: u64,
@@ -105,6 +107,7 @@ impl Current {
             expire_at_ms: key.expire_at_ms,
             items: 0,
             fields_expired: 0,
+            fields_expire: false,
             piece: Vec::new(),
             piece_items: 0,
             piece_bytes: 0,
@@ -148,6 +151,7 @@ impl Current {
             Item::Field { name, value, expire_at_ms } => {
                 fits([&name, &value], string_bytes_max)?;
                 if let Some(at) = expire_at_ms {
+                    self.fields_expire = true;
                     self.expiring.push((name.clone(), at));
                 }
                 self.piece([name, value], out);
@@ -194,6 +198,11 @@ impl Current {
             }
         }
         Ok(())
+    }
+
+    /// Whether it may be shorter than it was written, or gone, without anybody's doing.
+    pub(super) fn expires(&self) -> bool {
+        self.expire_at_ms.is_some() || self.fields_expire
     }
 
     /// What is left, and the expiry.
