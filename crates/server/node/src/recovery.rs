@@ -20,6 +20,8 @@ pub struct LaneFound {
     pub(crate) found: Found,
     /// Behind which place the log is read.
     start: Lsn,
+    /// The place of the last entry. Parts of one may lie behind it whose other parts were never written.
+    last: Lsn,
     /// Snapshots that are damaged, so that an older one counts: their files, and what is wrong.
     pub damaged: Vec<(Name, LogError)>,
     /// Entries of snapshot and log.
@@ -52,15 +54,16 @@ impl LaneFound {
         let (start, end) =
             complete.first().map_or((Lsn::START, Lsn::START), |newest| (newest.start, newest.end));
         let mut reader = Reader::open(directory, identity, Start::After(start))?;
-        let mut log_bytes = 0;
-        while let Some((_, entry)) = reader.next(directory)? {
+        let (mut log_bytes, mut last) = (0, start);
+        while let Some((place, entry)) = reader.next(directory)? {
+            last = place;
             entries += 1;
             log_bytes += entry.bytes.len() as u64;
         }
         let found = reader.finish(directory, end)?;
         bytes += log_bytes;
         let snapshots = (complete, other);
-        Ok(Self { identity, snapshots, found, start, damaged, entries, bytes, log_bytes })
+        Ok(Self { identity, snapshots, found, start, last, damaged, entries, bytes, log_bytes })
     }
 
     /// Whether no process of this node has ever appended anything on this lane.
@@ -90,7 +93,7 @@ impl LaneFound {
                     .map_err(|why| format!("{}: {why}", newest.file))?;
             }
         }
-        let end = self.found.end();
+        let end = self.last;
         let mut place = self.start;
         let start = Start::After(self.start);
         let mut reader = Reader::open(directory, self.identity, start).map_err(changed)?;

@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large", "disks"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing,
@@ -66,6 +66,9 @@ pub(crate) struct Options {
     /// How many of them are of 64 KiB and more; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     large: Option<u32>,
+    /// Nodes have disks and keep logs, and now and then the power of all of them goes.
+    #[arg(long)]
+    disks: bool,
     /// How many nodes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: Option<u16>,
@@ -135,6 +138,7 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
         beside: args.beside.clone(),
         records: args.records,
         large: args.large,
+        disks: args.disks,
         faults,
         trace: args.trace,
         ..quorate_sim::Options::new()
@@ -319,6 +323,9 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     }
     if let Some(large) = args.large {
         command.push_str(&format!(" --large {large}"));
+    }
+    if args.disks {
+        command.push_str(" --disks");
     }
     if let Some(guests) = args.guests {
         command.push_str(&format!(" --guests {guests}"));

@@ -79,7 +79,7 @@ fn idle_cluster_with(nodes: u16, engine: EngineConfig, partitions: Vec<Option<No
         calm: false,
         links: LinkTable::new(usize::from(nodes), 1),
     };
-    let mut world = World::new(configs, network, Faults::NONE, rng, false);
+    let mut world = World::new(configs, network, Faults::NONE, rng, None, false);
     run_until_quiet(&mut world, 8_000 * MS);
     world
 }

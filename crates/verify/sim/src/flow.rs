@@ -40,6 +40,10 @@ const OPEN: [&str; 9] = [
 const TAKEOVERS_OPEN: &str = "recovering";
 const TAKEOVERS_BEGUN: &str = "meerkat: backup coordinator takes over";
 
+/// The branch that replays a key whose writer is gone: each one after the loss of all power. It costs as
+/// much as an op.
+const REPLAYS: &str = "hermes: sweep replays an orphan";
+
 /// The most timeouts between two tries.
 const WAIT_MAX: u64 = 32;
 /// Periodic messages of a keyspace's lane to a peer in a window, at most one every 50 ms: how far
@@ -189,7 +193,7 @@ impl World {
             takeovers_open += if name == TAKEOVERS_OPEN { value } else { 0 };
         }
         Work {
-            ops_begun: self.flow.ops_begun,
+            ops_begun: self.flow.ops_begun + self.probes.get(REPLAYS).copied().unwrap_or(0),
             open,
             takeovers_open,
             takeovers_begun: self.probes.get(TAKEOVERS_BEGUN).copied().unwrap_or(0),

@@ -120,6 +120,11 @@ impl World {
     /// beyond what a cluster in memory survives. Message loss alone can expel one node while the
     /// nemesis kills another.
     pub(crate) fn majority_lost(&self) -> bool {
+        // What has a disk comes back.
+        !self.has_disks() && self.has_lost_majority()
+    }
+
+    fn has_lost_majority(&self) -> bool {
         self.newest_view().is_some_and(|view| {
             let (voters, lost) = (view.voters(), self.lost(view));
             let left = voters.difference(lost);

@@ -26,6 +26,7 @@ mod channels;
 mod clients;
 mod collections;
 mod command;
+mod disks;
 mod faults;
 mod flow;
 mod guests;

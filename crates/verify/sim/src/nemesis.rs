@@ -43,6 +43,8 @@ pub(crate) struct Nemesis {
     rng: Rng,
     /// The operator's stream, so that everything else is the same without one.
     operator_rng: Rng,
+    /// When the power of all nodes goes.
+    power_rng: Rng,
     faults: Faults,
     partitioned: bool,
     active: bool,
@@ -65,6 +67,7 @@ impl Nemesis {
         let mut this = Self {
             rng: world.rng.fork(),
             operator_rng: Rng::new(seed ^ u64::from_le_bytes(*b"requests")),
+            power_rng: Rng::new(seed ^ u64::from_le_bytes(*b"blackout")),
             faults,
             partitioned: false,
             active: true,
@@ -139,6 +142,9 @@ impl Nemesis {
         world.schedule(next, Event::Nemesis);
         if world.time < self.rests_until {
             return;
+        }
+        if world.has_disks() && self.power_rng.chance(1, 8) {
+            return world.schedule(world.time, Event::Fault(Fault::Blackout));
         }
         let mut drawn: Vec<Fault> = self.draw(world).into_iter().collect();
         if self.faults.reset && world.nodes.len() > 1 && self.rng.chance(1, 2) {
@@ -338,6 +344,14 @@ impl Nemesis {
                 world.kill(node);
                 self.died(world, Process::Node(node));
             }
+            Fault::Blackout => {
+                for node in 0..world.nodes.len() {
+                    if world.nodes[node].up {
+                        world.end_process(node, true);
+                        self.died(world, Process::Node(node));
+                    }
+                }
+            }
             Fault::Kill(Process::Guest(guest)) => {
                 world.kill_guest(guest);
                 self.died(world, Process::Guest(guest));
@@ -428,6 +442,7 @@ impl Nemesis {
                 may_silence(node) && world.nodes.iter().all(|node| node.monotonic.is_right())
             }
             Fault::Reconnect => true,
+            Fault::Blackout => world.has_disks(),
             Fault::Ask(ask) => {
                 node_exists(ask.node)
                     && node_exists(ask.at)

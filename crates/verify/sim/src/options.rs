@@ -68,6 +68,12 @@ impl Engine {
         self.is_rival() || matches!(self, Self::Local)
     }
 
+    /// Whether it keeps a log, and survives the loss of all power with it.
+    pub(crate) fn is_durable(self) -> bool {
+        let engine = quorate_node::EngineConfig::named(self.name());
+        engine.is_some_and(|engine| engine.capabilities().durable)
+    }
+
     /// Whether calls of sessions take effect exactly once.
     pub(crate) const fn has_sessions(self) -> bool {
         !self.is_rival()
@@ -115,6 +121,11 @@ impl Engine {
         }
         if !self.has_sessions() && options.sessions.is_some_and(|sessions| sessions > 0) {
             return Err(format!("{self} has no sessions; choose hermes, meerkat, zeus or local"));
+        }
+        if options.disks && !self.is_durable() {
+            return Err(format!(
+                "{self} keeps nothing on disks; use --disks with another --engine"
+            ));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {
@@ -255,6 +266,8 @@ pub struct Options {
     pub records: Option<u32>,
     /// How many of them are large; drawn per seed if `None`.
     pub large: Option<u32>,
+    /// Whether nodes have disks and keep logs, so that the power of all may go.
+    pub disks: bool,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
     /// How many clients.
@@ -284,6 +297,7 @@ impl Options {
             beside: Beside::Any,
             records: None,
             large: None,
+            disks: false,
             faults: Faults::ALL,
             clients: 8,
             keys: 5,

@@ -8,6 +8,7 @@ use quorate_node::{Lane, NodeConfig, Outbox, Shared};
 use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
 
 use crate::collections;
+use crate::disks::NodeDisk;
 use crate::loader;
 use crate::monotonic::Monotonic;
 use crate::trace::At;
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) monotonic: Monotonic,
     /// How far the wall clock is from the true time.
     pub(crate) wall_error: i64,
+    /// Its disk, if it has one.
+    pub(crate) disk: Option<NodeDisk>,
 }
 
 /// One lane of a process, and its driver's state.
@@ -71,6 +74,11 @@ pub(crate) struct LaneHost {
 const TURNS_UNCHECKED: u64 = 16;
 
 impl LaneHost {
+    /// Whether it stands still.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped_until.is_some()
+    }
+
     /// Called after each turn. Asserts now and then the invariants between turns; the tests of the
     /// machines and the model checker do so after every step.
     pub(crate) fn check_invariants(&mut self) {
@@ -201,6 +209,7 @@ impl World {
             .collect();
         let id = this.id;
         self.trace.event(&[time, 1, u64::from(id.0)], || format!("{} start {id:?}", At(time)));
+        self.open_disk(node);
         for lane in 0..self.nodes[node].lanes.len() {
             self.finish_turn(node, lane);
         }
@@ -214,8 +223,15 @@ impl World {
         }
     }
 
-    /// Ends a process without warning; its unsent messages are lost.
+    /// Ends a process without warning; its unsent messages are lost. Its node may lose power with it.
     pub(crate) fn kill(&mut self, node: usize) {
+        let power = self.draw_power(node);
+        self.end_process(node, power);
+    }
+
+    /// Ends a process without warning, with the power of its node or without.
+    pub(crate) fn end_process(&mut self, node: usize, power: bool) {
+        self.end_disk(node, power);
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
         self.changed();

@@ -71,6 +71,8 @@ const RATES: std::ops::RangeInclusive<i64> = -1_000_000..=9_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Kill(Process),
+    /// All nodes lose power at once.
+    Blackout,
     /// It dies instead of sending one of its next messages, after this many.
     Ambush(Process, u64),
     Start(Process),
@@ -211,6 +213,7 @@ impl fmt::Display for Fault {
                 write!(f, "reset {links} after {after} for {}", Seconds(*span))
             }
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
+            Self::Blackout => f.write_str("blackout"),
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
             Self::Rate { node, ppm, span } => {
@@ -267,6 +270,9 @@ impl fmt::Display for Script {
         number(f, "sessions", options.sessions.map(u32::from))?;
         number(f, "records", options.records)?;
         number(f, "large", options.large)?;
+        if options.disks {
+            writeln!(f, "disks yes")?;
+        }
         writeln!(f, "shapes {}", options.shapes)?;
         writeln!(f, "beside {}", options.beside)?;
         writeln!(f, "faults {}", options.faults)?;
@@ -338,6 +344,7 @@ fn process<'a>(words: &'a [&'a str]) -> Result<(Process, &'a [&'a str]), String>
 fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
     Ok(match (verb, words) {
+        ("blackout", []) => Fault::Blackout,
         ("reconnect", []) => Fault::Reconnect,
         ("member", [verb, subject, "at", at]) => {
             let (_, wish) = *Wish::ALL.iter().find(|(name, _)| name == verb).ok_or_else(wrong)?;
@@ -496,6 +503,7 @@ impl Script {
             "sessions" => options.sessions = Some(number(value)?),
             "records" => options.records = Some(number(value)?),
             "large" => options.large = Some(number(value)?),
+            "disks" if value == "yes" => options.disks = true,
             "shapes" => options.shapes = value.parse()?,
             "beside" => options.beside = value.parse()?,
             "faults" => options.faults = value.parse()?,

@@ -32,7 +32,9 @@ pub(crate) struct Setup {
 impl Setup {
     /// Draws the options that are left open.
     pub(crate) fn draw(seed: u64, options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
-        let faults = options.faults.swarm(seed, rng);
+        let mut faults = options.faults.swarm(seed, rng);
+        // What an operator asks for while all power goes is not simulated.
+        faults.members &= !options.disks;
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),

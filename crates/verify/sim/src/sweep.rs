@@ -15,6 +15,7 @@ use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Role};
 use crate::channels::Channels;
 use crate::clients::{Clients, Plan};
 use crate::collections::Collections;
+use crate::disks::make_durable;
 use crate::flow::Storm;
 use crate::judge::{contradiction, had_stale_reads, last_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
@@ -334,13 +335,20 @@ impl<'a> Simulation<'a> {
         nodes.iter_mut().for_each(|node| node.session_term = with_sessions.term);
         let with_channels = shape.channels;
         let mut shapes = vec![(shape, guests)];
-        for neighbour in Neighbour::draw(seed, options, nodes.len() as u16) {
+        let neighbours = Neighbour::draw(seed, options, nodes.len() as u16).into_iter();
+        let durable = |it: &Neighbour| !options.disks || it.engine.capabilities().durable;
+        for neighbour in neighbours.filter(durable) {
             neighbour.add_to(&mut nodes);
             text.push_str(&neighbour.to_string());
             shapes.push((neighbour.shape, neighbour.guests));
         }
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
-        let mut world = World::new(nodes, network, faults, rng, options.trace);
+        let disks = options.disks.then(|| Rng::new(seed ^ u64::from_le_bytes(*b"of disks")));
+        if disks.is_some() {
+            make_durable(&mut nodes);
+            text.push_str(", disks");
+        }
+        let mut world = World::new(nodes, network, faults, rng, disks, options.trace);
         let ids: Vec<KeyspaceId> = world.keyspaces.iter().map(|keyspace| keyspace.id).collect();
         for (id, (_, guests)) in ids.iter().zip(&shapes) {
             for _ in 0..*guests {

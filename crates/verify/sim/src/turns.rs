@@ -169,6 +169,7 @@ impl World {
         host.lane.tick(now, &mut host.out);
         host.lane.end_turn(now, &mut host.out);
         host.check_invariants();
+        self.write_log(node, lane);
         if lane == 0 {
             self.note_view(node);
         }

@@ -13,6 +13,7 @@ use quorate_types::{
 
 use crate::Faults;
 use crate::channels::{Act, Place};
+use crate::disks::NodeDisk;
 use crate::flow::Flow;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
@@ -45,6 +46,8 @@ pub(crate) enum Event {
     Mail { node: usize, life: u64, lane: u16, mail: Box<Mail> },
     /// A lane's deadline.
     Wake { node: usize, life: u64, lane: u16 },
+    /// A request of a node to its disk ends.
+    Disk { node: usize, life: u64 },
     /// A stopped process goes on.
     Resume { node: usize, life: u64 },
     /// A lane of a node learns that its connection to a peer is gone.
@@ -202,9 +205,11 @@ impl World {
         network: Network,
         faults: Faults,
         mut rng: Rng,
+        disks: Option<Rng>,
         trace: bool,
     ) -> Self {
         let drift_ppm = i64::from(configs[0].clock_drift_ppm);
+        let mut disks = disks;
         let mut world = Self {
             time: 0,
             queue: BinaryHeap::new(),
@@ -262,6 +267,7 @@ impl World {
                 link: 0,
                 monotonic: Monotonic::new(rng.below(1 << 40), rate_ppm),
                 wall_error: 0,
+                disk: disks.as_mut().map(|rng| NodeDisk::new(rng.fork())),
             };
             world.nodes.push(node);
         }
@@ -332,6 +338,7 @@ impl World {
             | Event::Mail { node, life, .. }
             | Event::Wake { node, life, .. }
             | Event::Resume { node, life }
+            | Event::Disk { node, life }
             | Event::Asked { node, life, .. }
             | Event::PeerLost { node, life, .. }
             | Event::PeerFound { node, life, .. } => (*node, *life),
@@ -350,6 +357,10 @@ impl World {
         }
         if let Event::Resume { .. } = event {
             self.resume(node);
+            return None;
+        }
+        if let Event::Disk { .. } = event {
+            self.disk_event(node);
             return None;
         }
         let event = self.hold(node, self.lane_of(node, &event), event)?;
@@ -420,6 +431,11 @@ impl World {
             }
             other => unreachable!("no event of a lane: {other:?}"),
         }
+    }
+
+    /// Whether nodes have disks.
+    pub(crate) fn has_disks(&self) -> bool {
+        self.nodes[0].disk.is_some()
     }
 
     /// Notes a change that clients may notice.

@@ -1,0 +1,205 @@
+//! Nodes with disks: their logs and voters' files on simulated devices, and the power that goes.
+//!
+//! Each request ends a while after it was made, some much later than others. When a process is killed,
+//! what it has written stays in the cache of the system, and what was under way may or may not have
+//! happened; when the power goes, each sector that no flush has covered is kept, lost or torn.
+
+use quorate_disk::{Device, DeviceFaults, Files};
+use quorate_durability::{Completion, Disk, Ticket, VoterFile};
+use quorate_machine::Rng;
+use quorate_node::{
+    DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, LaneFound, NodeConfig,
+    RestoredStore, identity,
+};
+use quorate_types::{Duration, LaneId};
+
+use crate::trace::At;
+use crate::world::{Event, MS, World};
+
+/// Bytes of each node's disk.
+const DISK_BYTES: usize = 48 << 20;
+/// Bytes of a segment: runs have less data than machines.
+const SEGMENT_BYTES: u64 = 1 << 20;
+/// Growth of a log after which a lane takes a snapshot.
+const SNAPSHOT_AFTER: u64 = 64 << 10;
+/// The longest time that a request takes, in most runs.
+const REQUEST_MAX: u64 = MS;
+
+/// The disk of one node.
+pub(crate) struct NodeDisk {
+    files: Files,
+    /// Requests under way: the number under which the disk knows each, whose it is, the ticket under
+    /// which its owner knows it, and when it was made.
+    under_way: Vec<(u64, (u16, DiskOwner), Ticket, u64)>,
+    counted: u64,
+    rng: Rng,
+    /// The longest time that a request takes.
+    request_max: u64,
+}
+
+impl NodeDisk {
+    pub(crate) fn new(mut rng: Rng) -> Self {
+        let device = Device::new(DISK_BYTES, 512, DeviceFaults::default(), rng.next_u64());
+        let files = Files::new(device, rng.next_u64());
+        // On one disk in four each flush takes as long as on a spinning one.
+        let request_max = if rng.chance(1, 4) { 12 * REQUEST_MAX } else { REQUEST_MAX };
+        Self { files, under_way: Vec::new(), counted: 0, rng, request_max }
+    }
+
+    fn submit(&mut self, lane: u16, DiskRequest { owner, ticket, request }: DiskRequest, at: u64) {
+        self.counted += 1;
+        self.under_way.push((self.counted, (lane, owner), ticket, at));
+        self.files.submit(Ticket(self.counted), request);
+    }
+
+    /// Takes steps until a request has ended.
+    fn step(&mut self) -> Option<((u16, DiskOwner), Completion, u64)> {
+        while !self.files.is_idle() {
+            let Some(mut completion) = self.files.step() else { continue };
+            let number = completion.ticket.0;
+            let at = self.under_way.iter().position(|(known, ..)| *known == number);
+            let (_, owner, ticket, began) = self.under_way.swap_remove(at.expect("it was made"));
+            completion.ticket = ticket;
+            return Some((owner, completion, began));
+        }
+        None
+    }
+
+    /// The process ends; with the power, if it is that.
+    fn end(&mut self, power: bool) {
+        // What is under way gets as far as chance has it.
+        for _ in 0..self.rng.below(4) {
+            self.files.step();
+        }
+        self.under_way.clear();
+        if power {
+            self.files.power_cut();
+        } else {
+            self.files.process_crash();
+        }
+    }
+}
+
+/// Has all keyspaces of a cluster keep what they promise.
+pub(crate) fn make_durable(configs: &mut [NodeConfig]) {
+    for config in configs {
+        config.log.segment_bytes = SEGMENT_BYTES;
+        config.log.snapshot_after = SNAPSHOT_AFTER;
+        for keyspace in &mut config.keyspaces {
+            keyspace.durability = Durability::Sync;
+            if let EngineConfig::Hermes(options) = &mut keyspace.engine {
+                // Not with promises that wait for the log.
+                options.ack_broadcast = false;
+            }
+        }
+    }
+}
+
+impl World {
+    /// Opens the logs of a process that has just begun, and what its node has promised as a voter.
+    pub(crate) fn open_disk(&mut self, node: usize) {
+        let time = self.time;
+        let this = &mut self.nodes[node];
+        let now = this.clock(time);
+        let Some(disk) = &mut this.disk else { return };
+        let config = &this.config;
+        let voter = VoterFile::load(&mut disk.files, identity(config, LaneId(0)))
+            .expect("the disk keeps what was flushed");
+        let found: Vec<LaneFound> = (0..config.lanes)
+            .map(|lane| {
+                LaneFound::look(&mut disk.files, identity(config, LaneId(lane)))
+                    .expect("the disk keeps what was flushed")
+            })
+            .collect();
+        let restores = found.iter().any(|found| !found.is_empty());
+        let store = match voter.1 {
+            None => RestoredStore::None,
+            Some(_) => RestoredStore::Intact,
+        };
+        for (host, found) in this.lanes.iter_mut().zip(found) {
+            let seed = disk.rng.next_u64();
+            host.lane
+                .open_log(found, &mut disk.files, seed, &mut |_, _| {})
+                .expect("what was appended can be restored");
+        }
+        if restores {
+            this.lanes.iter_mut().for_each(|host| host.lane.restored());
+        }
+        let lane = &mut this.lanes[0].lane;
+        lane.open_voter(now, voter, store).expect("a state of this version");
+        // What was found is made durable for certain before the node says anything.
+        loop {
+            for lane in 0..self.nodes[node].lanes.len() {
+                self.write_log(node, lane);
+            }
+            let this = &self.nodes[node];
+            if this.lanes.iter().all(|host| host.lane.is_ready()) {
+                return;
+            }
+            let id = this.id;
+            self.disk_step(node).unwrap_or_else(|| panic!("{id:?} waits for its disk in vain"));
+        }
+    }
+
+    /// Ends a turn of a lane for its log: what it asks of the disk is under way from here on.
+    pub(crate) fn write_log(&mut self, node: usize, lane: usize) {
+        let time = self.time;
+        let this = &mut self.nodes[node];
+        let (now, life) = (this.clock(time), this.life);
+        let Some(disk) = &mut this.disk else { return };
+        let host = &mut this.lanes[lane];
+        host.lane.write_log(now, &mut host.out);
+        assert_eq!(host.out.failed, None, "no flush fails");
+        let requests = std::mem::take(&mut host.out.disk);
+        let ends = requests.len();
+        requests.into_iter().for_each(|request| disk.submit(lane as u16, request, time));
+        for _ in 0..ends {
+            let at = time + 1 + self.nodes[node].disk_span();
+            self.schedule(at, Event::Disk { node, life });
+        }
+    }
+
+    /// Some request of a node ends. The lane that had made it, if there was one.
+    fn disk_step(&mut self, node: usize) -> Option<usize> {
+        let time = self.time;
+        let this = &mut self.nodes[node];
+        let now = this.clock(time);
+        let disk = this.disk.as_mut().expect("a node with a disk");
+        let ((lane, owner), completion, began) = disk.step()?;
+        let took = Duration::from_nanos(time - began);
+        let done = DiskDone { owner, completion, took, error: String::new() };
+        let host = &mut this.lanes[usize::from(lane)];
+        host.lane.disk_done(now, done, &mut host.out);
+        Some(usize::from(lane))
+    }
+
+    /// A request of a running node ends, and its lane goes on.
+    pub(crate) fn disk_event(&mut self, node: usize) {
+        let Some(lane) = self.disk_step(node) else { return };
+        if !self.nodes[node].lanes[lane].is_stopped() {
+            self.finish_turn(node, lane);
+        }
+    }
+
+    /// Whether a process that is killed takes the power of its node with it.
+    pub(crate) fn draw_power(&mut self, node: usize) -> bool {
+        self.nodes[node].disk.as_mut().is_some_and(|disk| disk.rng.chance(1, 2))
+    }
+
+    /// What a node's disk keeps when its process ends.
+    pub(crate) fn end_disk(&mut self, node: usize, power: bool) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        let Some(disk) = &mut self.nodes[node].disk else { return };
+        disk.end(power);
+        self.trace.event(&[time, 13, u64::from(id.0), u64::from(power)], || {
+            format!("{} the power of {id:?} goes: {power}", At(time))
+        });
+    }
+}
+
+impl crate::process::Node {
+    fn disk_span(&mut self) -> u64 {
+        let disk = self.disk.as_mut().expect("a node with a disk");
+        disk.rng.below(disk.request_max)
+    }
+}
