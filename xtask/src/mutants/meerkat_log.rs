@@ -5,6 +5,7 @@ use super::Mutant;
 
 const LOG: Check = Tests("meerkat", "logs::");
 const POWER: Check = Tests("meerkat", "the_power");
+const LANES: Check = Tests("meerkat", "lanes_with_logs");
 
 /// Its part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -54,7 +55,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "meerkat_end_without_sets",
         home: "meerkat",
         guard: "an end that no vote for OK came before has the sets",
-        checks: &[POWER],
+        checks: &[LOG, POWER],
         in_gate: false,
     },
     Mutant {
@@ -154,5 +155,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "what the disk of a single replica has is a base, and is compared",
         checks: &[LOG],
         in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_doubtful_state_served",
+        home: "meerkat",
+        guard: "what a log has that nobody waited for is compared with the others' before it is served",
+        checks: &[LOG, POWER],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_parked_forgotten",
+        home: "meerkat",
+        guard: "a delta whose base another lane's log brings is installed behind it",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_deletions_forgotten_before_saved",
+        home: "meerkat",
+        guard: "a deletion is forgotten when no lane's log brings back what it has deleted",
+        checks: &[LANES],
+        in_gate: false,
     },
 ];

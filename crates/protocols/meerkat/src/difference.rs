@@ -116,6 +116,10 @@ where
         is_gone: bool,
         effects: &mut impl Effects<Self>,
     ) {
+        if self.is_reconciling() {
+            // Nobody's word about what is here counts: the others may have lost it.
+            return;
+        }
         let life = self.life;
         // A sibling may have removed it.
         let Some(mut record) = self.table.try_lock(handle) else { return };
@@ -213,7 +217,8 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let partitions = self.compared_with(from);
-        let comparing = self.copying.copier.compares(from, request).filter(|_| !self.active);
+        let compares = !self.active || self.is_reconciling();
+        let comparing = self.copying.copier.compares(from, request).filter(|_| compares);
         let Some(comparing) = comparing else {
             return effects.ignored("meerkat: COMPARED that was not asked for");
         };
@@ -312,7 +317,8 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let partitions = self.compared_with(from);
-        let comparing = self.copying.copier.compares(from, request).filter(|_| !self.active);
+        let compares = !self.active || self.is_reconciling();
+        let comparing = self.copying.copier.compares(from, request).filter(|_| compares);
         if !comparing.is_some_and(|comparing| comparing.asks_for_records()) {
             return effects.ignored("meerkat: DIFFERENCE that was not asked for");
         }

@@ -143,6 +143,7 @@ where
         partitions: true,
         large_collections: true,
         quorums: true,
+        durable: true,
         ..Capabilities::REPLICATED
     };
 

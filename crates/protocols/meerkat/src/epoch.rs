@@ -59,6 +59,13 @@ pub enum Mail {
         read_high: u64,
         /// What it has brought back from its log.
         restored: Option<Box<Restored>>,
+        /// Whether it takes in first what the other replicas have.
+        doubts: bool,
+    },
+    /// A lane that came back has taken in what the other replicas have.
+    Settled {
+        /// The epoch that it froze for.
+        epoch: Epoch,
     },
     /// A lane's life has ended; lane 0 keeps its records until the next one knows more.
     Left {
@@ -89,6 +96,8 @@ pub(crate) struct Change {
     electorate: Electorate,
     /// Lanes that have frozen for the epoch of the view.
     frozen: u64,
+    /// Those of them that take in first what other replicas have.
+    doubtful: u64,
     /// What they knew, of the last released epoch.
     records: Records,
     read_high: u64,
@@ -172,17 +181,21 @@ where
         self.drop_checks();
         let (records, read_high) = self.take_records();
         let epoch = self.epoch();
+        self.begin_reconciling();
+        let doubts = self.is_reconciling();
         if self.config.lane.0 == 0 {
             self.begin_change(now, effects);
-            self.note_restored(restored);
+            self.note_restored(LaneId(0), restored, doubts);
             self.on_lane_frozen(now, LaneId(0), epoch, records, read_high, effects);
         } else {
             let restored = restored.map(Box::new);
-            effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high, restored });
+            let mail = Mail::Frozen { epoch, records, read_high, restored, doubts };
+            effects.mail(LaneId(0), mail);
             if mutant!("meerkat_lane_resumes_alone") {
                 self.resume(now, self.epoch_floor, Records::new(), Calls::new(), effects);
             }
         }
+        self.reconcile(now, effects);
     }
 
     /// A guest has no replica: it goes on in the new epoch at once, with what is undecided.
@@ -276,6 +289,7 @@ where
         let leads = self.leads();
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.frozen = 0;
+        change.doubtful = 0;
         change.report.clear();
         change.told = None;
         change.patience = Backoff::default();
@@ -296,10 +310,15 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         match mail {
-            Mail::Frozen { epoch, records, read_high, restored } => {
-                self.note_restored(restored.map(|restored| *restored));
+            Mail::Frozen { epoch, records, read_high, restored, doubts } => {
+                let is_now = epoch == self.epoch();
+                self.note_restored(from, restored.map(|restored| *restored), doubts && is_now);
                 self.on_lane_frozen(now, from, epoch, records, read_high, effects);
             }
+            Mail::Settled { epoch } if epoch == self.epoch() => {
+                self.on_lane_settled(now, from, effects);
+            }
+            Mail::Settled { .. } => effects.ignored("meerkat: mail of an epoch that is over"),
             Mail::Left { records, read_high } => self.on_lane_left(records, read_high),
             Mail::Resume { epoch, floor, records, calls } => {
                 if epoch == self.epoch() && self.phase == Phase::Frozen {
@@ -312,9 +331,25 @@ where
     }
 
     /// Keeps what a lane has brought back, until all have said it.
-    fn note_restored(&mut self, restored: Option<Restored>) {
+    fn note_restored(&mut self, lane: LaneId, restored: Option<Restored>, doubts: bool) {
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.restored.extend(restored);
+        change.doubtful |= u64::from(doubts) << lane.0;
+    }
+
+    /// A lane has taken in what the other replicas have.
+    pub(crate) fn on_lane_settled(
+        &mut self,
+        now: Now,
+        lane: LaneId,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.doubtful &= !(1 << lane.0);
+        let all = change.frozen.count_ones() == u32::from(self.config.lanes);
+        if all && self.phase == Phase::Frozen && !self.has_report() {
+            self.end_freeze(now, effects);
+        }
     }
 
     fn on_lane_frozen(
@@ -346,6 +381,14 @@ where
             self.change.as_mut().expect("it was just there").former = former;
         }
         self.forget_other_cluster(effects);
+        self.end_freeze(now, effects);
+    }
+
+    /// Writes the report, once no lane has doubts any more.
+    fn end_freeze(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.change.as_ref().is_some_and(|change| change.doubtful != 0) {
+            return;
+        }
         self.make_report(now);
         if self.leads() {
             self.take_own_report();
@@ -592,7 +635,8 @@ where
         }
         for (id, body) in commits {
             let is_whole = self.apply(id, body);
-            assert!(is_whole || !self.active, "{id:?} changes what no epoch has left here");
+            let may_lack = !self.active || self.doubts;
+            assert!(is_whole || may_lack, "{id:?} changes what no epoch has left here");
             self.add_tombstones(id, body);
             self.note_logged_here(id, body);
         }
@@ -620,7 +664,10 @@ where
         }
         self.phase = Phase::Normal;
         self.released_by = NodeSet::only(self.config.node);
-        let revived = core::mem::take(&mut self.revives) && self.active;
+        let revived = core::mem::take(&mut self.revives)
+            && self.active
+            && !mutant!("meerkat_restored_trusts_absence");
+        self.doubts = false;
         let copied = self.copying.is_done() && !mutant!("meerkat_copy_trusts_absence");
         // What came back from a log lacks deletions that were forgotten before, as a copy does.
         if (copied || revived) && self.absence_floor == 0 {

@@ -87,7 +87,7 @@ impl Copying {
     }
 
     /// Another donor's cursors mean nothing: begins again, by a comparison if there is one to begin.
-    fn choose(&mut self, donors: NodeSet, spin: u64, comparing: Option<Comparing>) {
+    pub(crate) fn choose(&mut self, donors: NodeSet, spin: u64, comparing: Option<Comparing>) {
         if self.copier.donor().is_some_and(|donor| donors.contains(donor)) {
             return;
         }
@@ -123,6 +123,9 @@ where
 {
     /// Asks for the next chunk, if this node is catching up.
     pub(crate) fn copy_on(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.is_reconciling() {
+            return self.reconcile(now, effects);
+        }
         if self.active || self.copying.done {
             return;
         }
@@ -141,6 +144,11 @@ where
         let has_most = self.life > 0 || self.copying.copied > 0;
         let comparing = Some(self.table.len()).filter(|records| has_most && *records > 0);
         self.copying.choose(donors, spin, comparing.map(Comparing::new));
+        self.ask_donor(now, missing, effects);
+    }
+
+    /// Asks the donor for what comes next.
+    pub(crate) fn ask_donor(&mut self, now: Now, missing: u64, effects: &mut impl Effects<Self>) {
         self.copying.copier.ask(now, self.config.message_loss_timeout * COPY_TIMEOUTS);
         let Some(donor) = self.copying.copier.donor() else { return };
         let Copying { ref copier, calls, cursor, ref after, .. } = self.copying;
@@ -177,7 +185,7 @@ where
     }
 
     /// The partitions whose records another node holds in full, as a bit set.
-    fn given_by(&self, donor: NodeId) -> u64 {
+    pub(crate) fn given_by(&self, donor: NodeId) -> u64 {
         let groups = self.groups.iter().zip(0..).filter(|(group, _)| group.live.contains(donor));
         groups.fold(0, |set, (_, partition)| set | 1 << partition)
     }
@@ -368,7 +376,8 @@ where
 
     /// Whether an answer is the one that this replica waits for while it catches up.
     fn expects(&self, from: NodeId, request: u64) -> bool {
-        !self.active && !self.copying.done && self.copying.copier.expects(from, request)
+        let copies = !self.active && !self.copying.done || self.is_reconciling();
+        copies && self.copying.copier.expects(from, request)
     }
 
     /// CALLS_READ: the donor's side.
@@ -414,7 +423,11 @@ where
         self.copying.answered();
         let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
         self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
-        if missing == 0 {
+        if missing == 0 && self.is_reconciling() {
+            self.unheard.remove(from);
+            self.copying = Copying::default();
+            return self.reconcile(now, effects);
+        } else if missing == 0 {
             self.copying.finish_donor(self.given_by(from));
         }
         self.copy_on(now, effects);

@@ -105,6 +105,7 @@ mod merge;
 mod message;
 mod meta;
 pub mod occ;
+mod reconcile;
 mod records;
 mod recovery;
 mod refusals;
@@ -179,6 +180,7 @@ where
         "meerkat: merged with the report of a former life",
         "meerkat: records of another cluster go",
         "meerkat: payload pulled",
+        "meerkat: takes in what its log has lost",
         "meerkat: slow path",
         "meerkat: takeover waits for all replicas",
     ];
@@ -285,7 +287,9 @@ where
         );
         match self.phase {
             Phase::Out => Some("meerkat: message to a node that is out"),
-            Phase::Frozen if !changes && !late => Some("meerkat: message to a frozen lane"),
+            Phase::Frozen if !changes && !late && !self.may_reconcile(kind) => {
+                Some("meerkat: message to a frozen lane")
+            }
             _ if changes && self.change.is_none() => {
                 Some("meerkat: epoch change on a lane other than 0")
             }

@@ -41,6 +41,8 @@ use crate::txn_record::{RecordKey, TxnRecord, read_partition};
 pub struct Restored {
     /// The epoch in which the lane went on last, and who could vote in it.
     resumed: (Epoch, Electorate),
+    /// Whether promises waited for the log then.
+    waited: bool,
     /// Every timestamp at which this replica has voted for OK or has confirmed a read is at most this.
     floor: u64,
     /// Everything up to here is installed on all replicas.
@@ -277,6 +279,7 @@ where
     fn restore_resumed(&mut self, entry: ResumedEntry) {
         let restored = self.restored.get_or_insert_default();
         restored.resumed = (entry.epoch, entry.electorate);
+        restored.waited = entry.waits;
         restored.floor = restored.floor.max(entry.floor);
         restored.records = Records::new();
         restored.footprints.clear();
@@ -369,13 +372,18 @@ where
         self.observe(now, restored.floor);
         if self.active {
             effects.probe("meerkat: goes on from its log");
-            self.revives = !mutant!("meerkat_restored_trusts_absence");
+            self.revives = true;
+            self.doubts = !restored.waited && !mutant!("meerkat_doubtful_state_served");
         } else if mutant!("meerkat_restored_counts_as_own") {
             return None;
         } else {
             self.trackers.fill(ResultTracker::default());
             self.tombstones.clear();
             self.leave_base();
+            // What it said may be lost here, and that it said nothing of an epoch proves nothing.
+            if !restored.waited {
+                return None;
+            }
         }
         Some(restored)
     }

@@ -45,8 +45,6 @@ where
     ) -> Option<SavePoint> {
         let mut entry = Vec::new();
         if self.phase != Phase::Normal {
-            write_number(CLOCK, self.reserved.until, &mut entry);
-            write(&entry);
             return Some(from);
         }
         match from.part {

@@ -275,6 +275,11 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) restored: Option<Box<Restored>>,
     /// What came back is this replica's state, and no epoch was released since.
     pub(crate) revives: bool,
+    /// Promises of the life that left it did not wait for its log, so other replicas may hold what is
+    /// lost here.
+    pub(crate) doubts: bool,
+    /// The replicas whose state this lane has yet to take in.
+    pub(crate) unheard: NodeSet,
     /// Whether the driver keeps what is appended.
     pub(crate) keeps_log: Unhashed<bool>,
     /// The floor when the last snapshot began, and whether that was handed out to its end.
@@ -354,6 +359,8 @@ where
             dropped: Unhashed::default(),
             restored: None,
             revives: false,
+            doubts: false,
+            unheard: NodeSet::EMPTY,
             keeps_log: Unhashed::default(),
             saved: Unhashed::default(),
             config,

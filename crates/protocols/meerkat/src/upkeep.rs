@@ -50,6 +50,7 @@ where
         } else {
             Instant::NEVER
         };
+        let normal = if self.is_reconciling() { self.copying.next_deadline() } else { normal };
         normal.min(self.op_deadlines.next_deadline()).min(self.change_deadline())
     }
 
@@ -62,6 +63,8 @@ where
         }
         if self.phase == Phase::Normal {
             self.tick_normal(now, effects);
+        } else if self.is_reconciling() {
+            self.on_copy_timeout(now, effects);
         }
     }
 

@@ -41,12 +41,33 @@ impl Cluster {
 
     /// The power of all nodes goes, and all that no flush has covered with it.
     fn lose_power(&mut self) {
-        // A generator that keeps nothing of a few entries.
-        let nothing = |seed: &u64| (1..5).all(|count| Rng::new(*seed).below(count + 1) == count);
-        let seed = (0..).find(nothing).expect("some seed");
         for node in self.nodes() {
-            self.cut_power(node, &mut Rng::new(seed));
+            self.cut_power_unflushed(node);
         }
+    }
+
+    /// Node 1 asks another whether it may write a key at a timestamp; why not.
+    fn asked_to_write(&mut self, node: u16, key: &str, version: u64) -> Option<Reason> {
+        self.asked_to_change(node, key, None, version)
+    }
+
+    /// The same, of a key that it has read at this version.
+    fn asked_to_change(
+        &mut self,
+        node: u16,
+        key: &str,
+        base: Option<Timestamp>,
+        version: u64,
+    ) -> Option<Reason> {
+        let number = self.view.member(NodeId(1)).expect("a member").number;
+        let id = Timestamp::new(version, WriterId::new(number, 0));
+        let content = Content { bytes: b"2", kind: ValueKind::String, expire_at: None };
+        let write = Some(Write::Set(content));
+        let bytes = Body::encode(&[Item { key: key.as_bytes(), base, absent: false, write }]);
+        let body = Body::check(&bytes).expect("a body");
+        self.tell(1, node, Kind::Validate { id, stable: 0, participants: 1, body });
+        let vote = self.vote(node, id).expect("it was asked");
+        vote.err().map(|conflict| conflict.reason)
     }
 
     /// These nodes start again from their disks, and the next view has them active.
@@ -270,7 +291,10 @@ fn no_write_slips_under_a_read_that_was_answered() {
     let write = cluster.submit(2, "write=a:1 write=b:2");
     cluster.deliver_all();
     cluster.assert_done(write);
-    assert!(cluster.stamps[&write] > cluster.stamps[&read]);
+    let read = cluster.stamps[&read];
+    assert!(cluster.stamps[&write] > read);
+    // A guest lives on, and asks again about what it began before.
+    assert_eq!(cluster.asked_to_write(2, "c", read.version - 1), Some(Reason::BelowFloor));
 }
 
 #[test]
@@ -395,17 +419,9 @@ fn what_is_absent_after_a_restart_was_deleted() {
     cluster.revive(&ALL);
     assert!(!cluster.has_record(2, "a"), "the snapshot does not have it");
     // Somebody has read it before, and was held up since.
-    let number = cluster.view.member(NodeId(1)).expect("a member").number;
     let now = cluster.now_at(1);
     let version = cluster.machine(1).date(now) + 1_000_000;
-    let id = Timestamp::new(version, WriterId::new(number, 0));
-    let content = Content { bytes: b"2", kind: ValueKind::String, expire_at: None };
-    let write = Some(Write::Set(content));
-    let bytes = Body::encode(&[Item { key: b"a", base: Some(old), absent: false, write }]);
-    let body = Body::check(&bytes).expect("a body");
-    cluster.tell(1, 2, Kind::Validate { id, stable: 0, participants: 1, body });
-    let vote = cluster.vote(2, id).expect("it was asked");
-    assert_eq!(vote.expect_err("what was read has been deleted").reason, Reason::StaleRead);
+    assert_eq!(cluster.asked_to_change(2, "a", Some(old), version), Some(Reason::StaleRead));
 }
 
 #[test]
@@ -537,4 +553,85 @@ fn a_member_number_is_never_used_again() {
     // Its own number, as a membership would give it that had forgotten the last one.
     cluster.view.last_number = MemberNumber(0);
     cluster.revive(&ALL);
+}
+
+/// The log of a replica that voted against has nothing of the transaction before its end.
+#[test]
+fn what_a_replica_voted_against_comes_back_with_what_it_did() {
+    let mut cluster = cluster();
+    cluster.submit(3, "append=a:other");
+    for node in [1, 2] {
+        cluster.take(3, node, "validate");
+    }
+    let tag = cluster.submit(1, "append=a:1 write=b:1");
+    for node in [2, 3] {
+        cluster.pass(1, node, "validate");
+        cluster.flush_log(node);
+        cluster.pass(node, 1, "vote");
+    }
+    let id = cluster.last_attempt(1);
+    assert!(cluster.vote(3, id).is_some_and(|vote| vote.is_err()));
+    cluster.flush_log(1);
+    cluster.take(1, 3, "accept");
+    cluster.pass(1, 2, "accept");
+    cluster.flush_log(2);
+    cluster.pass(2, 1, "accepted");
+    cluster.flush_log(1);
+    cluster.assert_done(tag);
+    cluster.deliver_all();
+    assert_eq!(cluster.decision(3, id), Some(true));
+    cluster.run_for(SETTLE);
+    cluster.lose_power();
+    cluster.revive(&ALL);
+    cluster.assert_everywhere("b", Some("1"));
+}
+
+#[test]
+fn what_a_learner_installs_comes_back() {
+    let mut cluster = cluster();
+    cluster.run(1, "write=a:1");
+    cluster.expel(&[3]);
+    cluster.run_for(SETTLE);
+    cluster.start(3, 7);
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(SETTLE);
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.run(1, "write=b:2");
+    // All know its end: no epoch change has it.
+    cluster.run_for(SETTLE);
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(SETTLE);
+    cluster.lose_power();
+    cluster.revive(&ALL);
+    cluster.assert_everywhere("a", Some("1"));
+    cluster.assert_everywhere("b", Some("2"));
+}
+
+/// Nobody waited for the logs, and each of them has another end.
+#[test]
+fn what_any_replica_has_kept_stands_at_all() {
+    let replicas = Replicas { logs: Logs::Async, ..Replicas::new(1, |_| {}) };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.run(1, "write=a:1 write=b:1");
+    cluster.run_for(SETTLE);
+    cluster.flush_logs();
+    let tag = cluster.submit(1, "write=a:2 write=b:2");
+    for _ in 0..80 {
+        while !cluster.pool.is_empty() {
+            let packet = cluster.pool.remove(0);
+            cluster.inject(&packet);
+        }
+        cluster.tick(MLT);
+    }
+    cluster.assert_done(tag);
+    cluster.assert_quiet();
+    // All know its end and have forgotten it; one has it on its disk.
+    cluster.flush_log(3);
+    cluster.lose_power();
+    cluster.revive(&ALL);
+    cluster.run_for(MLT * 3);
+    cluster.assert_everywhere("a", Some("2"));
+    cluster.assert_everywhere("b", Some("2"));
+    cluster.run(2, "append=a:!");
+    cluster.assert_everywhere("a", Some("2!"));
 }

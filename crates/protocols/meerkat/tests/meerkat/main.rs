@@ -13,6 +13,7 @@ mod guests;
 mod inspection;
 mod interaction;
 mod lanes;
+mod lanes_with_logs;
 mod logs;
 mod merge;
 mod packets;

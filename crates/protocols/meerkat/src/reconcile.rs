@@ -1,0 +1,86 @@
+//! A restart of all replicas whose promises did not wait for their logs: each has lost another part of
+//! what was done last, so none of them is what the others were told.
+//!
+//! Before it reports, a replica takes in what each other one has: it compares keys as a learner does
+//! (`difference.rs`) and takes over what is newer there, and the records of calls. All are frozen
+//! meanwhile, so when all are through, all hold the newest version of each key that any of them has kept:
+//! what one replica had kept of a transaction stands at all of them, and all of it in each partition, since
+//! the log has it in one entry. A deletion that one had forgotten and another has lost comes undone; it
+//! was among what was done last.
+//!
+//! Where promises wait for the log nothing of this is needed: what a replica has lost, nobody had heard.
+
+use quorate_machine::difference::Comparing;
+use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_types::{LaneId, NodeSet, Now};
+
+use crate::epoch::Mail;
+use crate::join::Copying;
+use crate::message::Kind;
+use crate::meta::Meta;
+use crate::state::{Meerkat, Phase};
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + LaneShared,
+    X: Command<Owned = X>,
+{
+    /// Whether this lane takes in what others have, before it reports.
+    pub(crate) fn is_reconciling(&self) -> bool {
+        self.phase == Phase::Frozen && !self.unheard.is_empty()
+    }
+
+    /// A frozen lane answers those who come back as it does, with what it has, and hears their answers.
+    pub(crate) fn may_reconcile(&self, kind: &Kind<'_>) -> bool {
+        self.revives
+            && self.active
+            && matches!(
+                kind,
+                Kind::Compare { .. }
+                    | Kind::Compared { .. }
+                    | Kind::DifferenceRead { .. }
+                    | Kind::Difference { .. }
+                    | Kind::ChunkRead { .. }
+                    | Kind::Chunk { .. }
+                    | Kind::CallsRead { .. }
+                    | Kind::Calls { .. }
+            )
+    }
+
+    /// Each view asks all of its replicas anew.
+    pub(crate) fn begin_reconciling(&mut self) {
+        self.unheard = NodeSet::EMPTY;
+        if self.doubts && self.active {
+            self.copying = Copying::default();
+            self.unheard = self.view.active().without(self.config.node);
+        }
+    }
+
+    /// Asks the next replica, or says that all have answered.
+    pub(crate) fn reconcile(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if !self.doubts || !self.active || self.phase != Phase::Frozen {
+            return;
+        }
+        let shared = |lane: &Self, donor| lane.given_by(donor) & lane.held();
+        while let Some(donor) = self.unheard.first() {
+            let partitions = shared(self, donor);
+            if partitions == 0 {
+                self.unheard.remove(donor);
+                continue;
+            }
+            let spin = self.rng.next_u64();
+            let comparing = Some(self.table.len()).filter(|records| *records > 0);
+            let donors = NodeSet::only(donor);
+            self.copying.choose(donors, spin, comparing.map(Comparing::new));
+            return self.ask_donor(now, partitions, effects);
+        }
+        effects.probe("meerkat: takes in what its log has lost");
+        self.copying = Copying::default();
+        if self.config.lane.0 > 0 {
+            let epoch = self.epoch();
+            effects.mail(LaneId(0), Mail::Settled { epoch });
+        } else {
+            self.on_lane_settled(now, LaneId(0), effects);
+        }
+    }
+}

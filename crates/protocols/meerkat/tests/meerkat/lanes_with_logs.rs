@@ -1,0 +1,303 @@
+//! Nodes of two lanes over the real store: the lanes write the same keys, each in a log of its own, and no
+//! order between these logs comes back.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_check::Seeds;
+use quorate_harness::{Cluster, Logs, Outbox, Process, Subject};
+use quorate_machine::{Event, Outcome, Record as _, Request, Rng, Table};
+use quorate_meerkat::{Config, Meerkat, Message, Meta};
+use quorate_storage::{Keeps, SharedTable, Store};
+use quorate_types::{Duration, Epoch, Incarnation, LaneId, Now, Role, hash_key};
+use quorate_wire::Writer;
+
+use crate::entries::value_text;
+use crate::packets::kind_name;
+use crate::support::{MLT, serializable};
+use crate::txn::{Txn, txn};
+
+const LANES: u16 = 2;
+const NODES: [u16; 3] = [1, 2, 3];
+const SETTLE: Duration = Duration::from_millis(1_500);
+
+/// Machines of one process share a store.
+#[derive(Default)]
+struct Shared {
+    stores: RefCell<BTreeMap<Incarnation, Arc<Store<Meta>>>>,
+}
+
+impl Subject for Shared {
+    type Machine = Meerkat<SharedTable<Meta>, Txn>;
+
+    fn lanes(&self) -> u16 {
+        LANES
+    }
+
+    fn start(&self, process: Process) -> Self::Machine {
+        let Process { node, incarnation, lane, seed, .. } = process;
+        let mut config = Config::new(node, incarnation, lane, LANES, seed);
+        config.message_loss_timeout = MLT;
+        serializable(&mut config);
+        let mut stores = self.stores.borrow_mut();
+        let keeps = Keeps { packed_bytes_max: Some(0), ..Keeps::default() };
+        let store = stores.entry(incarnation).or_insert_with(|| Store::keeping(LANES, keeps));
+        Meerkat::new(config, store.shared_table(lane.0))
+    }
+
+    fn epoch(machine: &Self::Machine, _told: Epoch) -> Epoch {
+        machine.epoch()
+    }
+
+    fn encode(message: &Message<'_>, bytes: &mut Vec<u8>) {
+        message.encode(&mut Writer(bytes));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+
+    fn kind(message: &Message<'_>) -> &'static str {
+        kind_name(&message.kind)
+    }
+
+    fn begin_life(
+        machine: &mut Self::Machine,
+        now: Now,
+        incarnation: Incarnation,
+        outbox: &mut Outbox<Self>,
+    ) {
+        machine.reset(now, incarnation, outbox);
+    }
+}
+
+struct Nodes(Cluster<Shared>);
+
+impl Nodes {
+    fn new() -> Self {
+        let mut cluster = Cluster::new(Shared::default());
+        cluster.keep_logs(Logs::Sync);
+        NODES.into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+        cluster.found();
+        cluster.deliver_all();
+        Self(cluster)
+    }
+
+    fn submit(&mut self, node: u16, lane: u16, text: &str) -> u64 {
+        let (tag, command) = (self.0.tag(), txn(text));
+        let request = Request { origin: 1_000 + tag.0, command };
+        self.0.step_on(node, lane, Event::Request { tag, request });
+        tag.0
+    }
+
+    fn run(&mut self, node: u16, lane: u16, text: &str) {
+        let tag = self.submit(node, lane, text);
+        self.0.deliver_all();
+        assert!(matches!(self.0.outcome(tag), Some(Outcome::Done(_))), "{text}");
+    }
+
+    fn stored(&mut self, node: u16, key: &str) -> Option<String> {
+        let table = self.0.machine(node).table_mut();
+        let record = table.lock_existing(key.as_bytes())?;
+        Some(value_text(record.content()?, record.large()))
+    }
+
+    fn has_record(&mut self, node: u16, key: &str) -> bool {
+        self.0.machine(node).table_mut().lock_existing(key.as_bytes()).is_some()
+    }
+
+    #[track_caller]
+    fn assert_everywhere(&mut self, key: &str, value: Option<&str>) {
+        for node in NODES {
+            assert_eq!(self.stored(node, key).as_deref(), value, "{key} at {node}");
+        }
+    }
+
+    /// All nodes restart from what their disks have.
+    fn restart_all(&mut self) {
+        for node in NODES {
+            self.0.restart(node, 50 + u64::from(node));
+        }
+        self.0.install(&NODES.map(|node| (node, Role::Active)));
+        self.0.deliver_all();
+    }
+
+    fn lose_power(&mut self) {
+        NODES.into_iter().for_each(|node| self.0.cut_power_unflushed(node));
+        self.restart_all();
+    }
+}
+
+/// Keys whose records lie with each of the lanes, whichever lane writes them.
+fn keys() -> Vec<String> {
+    let all: Vec<String> = (0..4).map(|number| format!("k{number}")).collect();
+    let lane = |key: &String| LaneId((hash_key(key.as_bytes()) % u64::from(LANES)) as u16);
+    assert!(all.iter().any(|key| lane(key) != lane(&all[0])), "keys of both lanes");
+    all
+}
+
+#[test]
+fn what_each_lane_has_written_comes_back() {
+    let mut nodes = Nodes::new();
+    for (number, key) in keys().iter().enumerate() {
+        nodes.run(1, 0, &format!("write={key}:a{number}"));
+        nodes.run(2, 1, &format!("append={key}:b"));
+    }
+    // Each lane's snapshot has what its log had.
+    for node in NODES {
+        nodes.0.save(node, 1);
+    }
+    nodes.run(3, 0, "append=k0:c");
+    nodes.lose_power();
+    nodes.assert_everywhere("k0", Some("a0bc"));
+    for number in 1..4 {
+        nodes.assert_everywhere(&format!("k{number}"), Some(&format!("a{number}b")));
+    }
+    nodes.run(1, 1, "append=k0:d");
+    nodes.assert_everywhere("k0", Some("a0bcd"));
+}
+
+/// The lanes change one list in turn, so each delta has its base in the other lane's log.
+#[test]
+fn deltas_find_their_bases_in_the_other_lanes_log() {
+    for saves in [None, Some(0), Some(1)] {
+        let mut nodes = Nodes::new();
+        nodes.run(1, 0, "put=l:,0");
+        for number in 1..8 {
+            nodes.run(1 + number % 3, number % 2, &format!("push=l:,{number}"));
+            if number == 5
+                && let Some(lane) = saves
+            {
+                NODES.into_iter().for_each(|node| nodes.0.save(node, lane));
+            }
+        }
+        nodes.0.run_for(SETTLE);
+        nodes.lose_power();
+        nodes.assert_everywhere("l", Some(",0,1,2,3,4,5,6,7"));
+    }
+}
+
+#[test]
+fn a_deletion_outlives_what_another_lanes_log_has_of_the_key() {
+    let mut nodes = Nodes::new();
+    nodes.run(1, 0, "write=k:old");
+    nodes.0.run_for(SETTLE);
+    nodes.run(2, 1, "del=k");
+    nodes.0.run_for(SETTLE);
+    NODES.into_iter().for_each(|node| nodes.0.save(node, 1));
+    nodes.0.run_for(SETTLE);
+    NODES.into_iter().for_each(|node| nodes.0.save(node, 1));
+    nodes.lose_power();
+    nodes.assert_everywhere("k", None);
+    // When both lanes' snapshots are younger than the deletion, it goes.
+    nodes.0.run_for(SETTLE);
+    for _ in 0..2 {
+        for node in NODES {
+            (0..LANES).for_each(|lane| nodes.0.save(node, lane));
+        }
+        nodes.0.run_for(SETTLE);
+    }
+    assert!(NODES.into_iter().all(|node| !nodes.has_record(node, "k")));
+    nodes.lose_power();
+    nodes.assert_everywhere("k", None);
+}
+
+/// A learner lets go of what the others have deleted; another lane's log has it.
+#[test]
+fn what_left_the_base_stays_away_whichever_log_has_it() {
+    for lane in 0..LANES {
+        let mut nodes = Nodes::new();
+        nodes.run(1, lane, "write=k:old write=stays:1");
+        nodes.0.run_for(SETTLE);
+        nodes.0.cut_power_unflushed(3);
+        nodes.0.set_role(3, Role::Down);
+        nodes.0.deliver_all();
+        nodes.run(1, 1 - lane, "del=k");
+        for _ in 0..3 {
+            for node in [1, 2] {
+                (0..LANES).for_each(|lane| nodes.0.save(node, lane));
+            }
+            nodes.0.run_for(SETTLE);
+        }
+        assert!(!nodes.has_record(1, "k"));
+        nodes.0.restart(3, 7);
+        nodes.0.set_role(3, Role::Shadow);
+        nodes.0.run_for(SETTLE);
+        nodes.0.set_role(3, Role::Active);
+        nodes.0.run_for(SETTLE);
+        for lane in 0..LANES {
+            nodes.0.save(3, lane);
+            nodes.lose_power();
+            nodes.assert_everywhere("k", None);
+            nodes.assert_everywhere("stays", Some("1"));
+        }
+    }
+}
+
+/// Random schedules: what was answered is there, once, in lists and in values; all replicas agree.
+fn run(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut nodes = Nodes::new();
+    let mut asked: Vec<(u64, String)> = Vec::new();
+    for step in 0..250 {
+        let (node, lane) = (1 + rng.below(3) as u16, rng.below(2) as u16);
+        match rng.below(100) {
+            0..12 => {
+                let keys = (0..=rng.below(2)).map(|_| rng.below(3)).collect::<Vec<_>>();
+                let words = keys.iter().map(|key| match key {
+                    2 => format!("push=l:,{step};"),
+                    key => format!("append=k{key}:,{step};"),
+                });
+                let mut words: Vec<String> = words.collect();
+                words.dedup();
+                let text = words.join(" ");
+                asked.push((nodes.submit(node, lane, &text), text));
+            }
+            12..14 => drop(nodes.0.save_some(node, lane, rng.below(200) as usize)),
+            14..30 => drop(nodes.0.flush_lane(node, lane)),
+            30..36 => nodes.0.tick(Duration::from_micros(rng.below(9_000))),
+            36..46 => drop(nodes.0.deliver_any_mail(&mut rng)),
+            46 if rng.chance(1, 2) => {
+                for node in NODES {
+                    nodes.0.cut_power(node, &mut rng);
+                }
+                nodes.0.pool.clear();
+                for node in NODES {
+                    nodes.0.restart(node, rng.next_u64() >> 16);
+                }
+                nodes.0.install(&NODES.map(|node| (node, Role::Active)));
+            }
+            _ if !nodes.0.pool.is_empty() => {
+                let at = rng.below((nodes.0.pool.len() as u64).min(6)) as usize;
+                let packet = nodes.0.pool.remove(at);
+                if !rng.chance(1, 30) {
+                    nodes.0.inject(&packet);
+                }
+            }
+            _ => {}
+        }
+    }
+    nodes.0.run_for(SETTLE * 2);
+    for key in ["k0", "k1", "l"] {
+        let held = nodes.stored(1, key);
+        nodes.assert_everywhere(key, held.as_deref());
+        let held = held.unwrap_or_default();
+        for (tag, text) in &asked {
+            let words: Vec<&str> =
+                text.split(' ').filter(|word| word.contains(&format!("={key}:"))).collect();
+            let Some(token) = words.first().and_then(|word| word.split_once(':')) else { continue };
+            let found = held.matches(token.1).count();
+            let is_done = matches!(nodes.0.outcome(*tag), Some(Outcome::Done(_)));
+            assert!(found <= words.len(), "{text} took effect twice: {held}");
+            assert!(!is_done || found == words.len(), "{text} was answered: {key} is {held}");
+        }
+    }
+}
+
+#[test]
+fn lanes_survive_the_power_together() {
+    for seed in Seeds::new(0..150) {
+        run(seed);
+    }
+}
