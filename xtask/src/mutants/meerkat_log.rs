@@ -164,6 +164,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_handed_over_not_saved",
+        home: "meerkat",
+        guard: "a snapshot has what a lane has handed over for a change of epochs that is not through",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_parked_forgotten",
         home: "meerkat",
         guard: "a delta whose base another lane's log brings is installed behind it",

@@ -232,6 +232,14 @@ where
     fn take_records(&mut self) -> (Records, u64) {
         let mut records = core::mem::take(&mut self.records);
         records.extend(self.footprints.drain(..));
+        if *self.keeps_log && self.handed.is_none() {
+            // A snapshot that is taken before this lane goes on has them.
+            let floor = self.reserved.until;
+            let installed = self.table.least(FLOOR);
+            let resumed = (*self.resumed, floor);
+            let handed = Restored::of_epoch(resumed, installed, records.clone());
+            *self.handed = Some(Box::new(handed));
+        }
         if !mutant!("meerkat_calls_marked_over_epochs") {
             self.trackers.iter_mut().for_each(ResultTracker::abandon_all);
         }
@@ -402,6 +410,7 @@ where
     fn enter_cluster(&mut self, effects: &mut impl Effects<Self>) {
         let former = core::mem::replace(&mut self.cluster, self.view.cluster);
         if former != self.cluster {
+            *self.handed = None;
             self.append_cluster(effects);
         }
         if former == self.cluster || former.0 == 0 || mutant!("meerkat_base_of_another_cluster") {
@@ -521,6 +530,13 @@ where
             }
         }
         self.send_adopted(effects);
+    }
+
+    /// What was adopted and is not released, and of which epoch.
+    pub(crate) fn unreleased(&self) -> Option<(Epoch, Electorate, &Merged)> {
+        let change = self.change.as_ref()?;
+        let merged = change.adopted.as_ref()?;
+        Some((change.last_normal, change.electorate, merged))
     }
 
     fn send_adopted(&mut self, effects: &mut impl Effects<Self>) {
@@ -662,6 +678,7 @@ where
         if !mutant!("meerkat_settled_calls_forgotten") {
             self.complete_merged_calls(calls);
         }
+        *self.handed = None;
         self.phase = Phase::Normal;
         self.released_by = NodeSet::only(self.config.node);
         let revived = core::mem::take(&mut self.revives)

@@ -176,7 +176,7 @@ impl<'a> RecordEntry<'a> {
 }
 
 /// That a lane goes on in an epoch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ResumedEntry {
     pub(crate) epoch: Epoch,
     pub(crate) electorate: Electorate,
@@ -247,6 +247,15 @@ pub(crate) fn write_stable(
     stable.for_each(|to| writer.timestamp(to));
 }
 
+/// Writes a committed transaction of which no record is kept.
+pub(crate) fn write_install(key: RecordKey, sets: &[u8], bytes: &mut Vec<u8>) {
+    let mut writer = Writer(bytes);
+    writer.u8(INSTALL);
+    writer.timestamp(key.id());
+    writer.u16(key.partition);
+    writer.rest(sets);
+}
+
 pub(crate) fn write_number(kind: u8, number: u64, bytes: &mut Vec<u8>) {
     let mut writer = Writer(bytes);
     writer.u8(kind);
@@ -315,13 +324,7 @@ where
         if mutant!("meerkat_learned_not_appended") {
             return;
         }
-        self.journal.append(effects, |log| {
-            let mut writer = Writer(log);
-            writer.u8(INSTALL);
-            writer.timestamp(key.id());
-            writer.u16(key.partition);
-            writer.rest(sets);
-        });
+        self.journal.append(effects, |log| write_install(key, sets, log));
     }
 
     /// Appends versions that came from another replica.
@@ -381,6 +384,7 @@ where
     /// Appends that this lane goes on in the epoch in force.
     pub(crate) fn append_resumed(&mut self, effects: &mut impl Effects<Self>) {
         let entry = self.resumed_entry();
+        *self.resumed = entry;
         let mut keeps_log = false;
         self.resumed_at = self.journal.append(effects, |log| {
             keeps_log = true;
@@ -389,7 +393,7 @@ where
         *self.keeps_log = keeps_log;
     }
 
-    pub(crate) fn resumed_entry(&self) -> ResumedEntry {
+    fn resumed_entry(&self) -> ResumedEntry {
         ResumedEntry {
             epoch: self.epoch(),
             electorate: self.electorate(),

@@ -69,6 +69,44 @@ fn damaged(_: Malformed) -> Unreadable {
 }
 
 impl Restored {
+    /// What a lane knows of an epoch in which it went on, as it would come back.
+    pub(crate) fn of_epoch(
+        (resumed, floor): (ResumedEntry, u64),
+        installed: u64,
+        records: Records,
+    ) -> Self {
+        Self {
+            resumed: (resumed.epoch, resumed.electorate),
+            waited: resumed.waits,
+            floor: floor.max(resumed.floor),
+            installed,
+            records,
+            ..Self::default()
+        }
+    }
+
+    /// The epoch in which the lane went on last.
+    pub(crate) fn resumed(&self) -> ResumedEntry {
+        let (epoch, electorate) = self.resumed;
+        ResumedEntry { epoch, electorate, floor: self.floor, waits: self.waited }
+    }
+
+    pub(crate) fn floors(&self) -> (u64, u64) {
+        (self.floor, self.installed)
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&RecordKey, &TxnRecord)> {
+        self.footprints.iter().map(|(key, record)| (key, record)).chain(self.records.iter())
+    }
+
+    pub(crate) fn parked(&self) -> &[(RecordKey, Vec<u8>)] {
+        &self.parked
+    }
+
+    pub(crate) fn adopted(&self) -> Option<(Epoch, Electorate, &Merged)> {
+        self.adopted.as_ref().map(|(epoch, electorate, merged)| (*epoch, *electorate, merged))
+    }
+
     /// Drops what is over everywhere.
     fn drop_stable(&mut self, oldest: u64) {
         for (writer, to) in &self.stable {
@@ -363,6 +401,7 @@ where
             self.tombstones.clear();
             return None;
         }
+        *self.handed = Some(alloc::boxed::Box::new(restored.clone()));
         // Or a transaction of this life could have the id of one of an earlier life.
         assert!(
             restored.highest < self.member || restored.highest.0 == 0,

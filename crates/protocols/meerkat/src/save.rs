@@ -6,15 +6,21 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table};
+use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table, mutant};
 use quorate_rifl::LeaseId;
 use quorate_types::Timestamp;
 
 use crate::coordinator::{FLOOR, OLDEST, SAVED};
+use crate::epoch::{part, parts_of};
 use crate::join::write_entry;
-use crate::log::{CLOCK, CLUSTER, COPIED, RecordEntry, write_number, write_sessions, write_stable};
+use crate::log::{
+    CLOCK, CLUSTER, COPIED, RecordEntry, write_adopted, write_install, write_number,
+    write_sessions, write_stable,
+};
 use crate::meta::Meta;
+use crate::restore::Restored;
 use crate::state::{Meerkat, Phase};
+use crate::txn_record::{RecordKey, TxnRecord};
 
 /// Records that are looked up at a time.
 const SAVE_RECORDS: usize = 16;
@@ -35,8 +41,7 @@ where
     T: Table<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
-    /// Hands out entries for all that this lane holds, in steps. While the epoch changes, a lane's records
-    /// are with lane 0, and what came back from a log may not be merged yet: the snapshot waits.
+    /// Hands out entries for all that this lane holds, in steps.
     pub(crate) fn save_some(
         &mut self,
         from: SavePoint,
@@ -44,9 +49,6 @@ where
         write: &mut impl FnMut(&[u8]),
     ) -> Option<SavePoint> {
         let mut entry = Vec::new();
-        if self.phase != Phase::Normal {
-            return Some(from);
-        }
         match from.part {
             BEGIN => {
                 // The snapshot before this one is complete.
@@ -58,7 +60,8 @@ where
                 write_number(CLUSTER, self.cluster.0, &mut entry);
                 write(&entry);
                 entry.clear();
-                self.resumed_entry().encode(&mut entry);
+                let handed = self.handed_over();
+                handed.map_or(*self.resumed, Restored::resumed).encode(&mut entry);
                 write(&entry);
                 at(RECORDS, [0; 2])
             }
@@ -80,13 +83,16 @@ where
                 }
             }
             _ => {
+                let (until, installed) = self.handed_over().map_or((0, 0), Restored::floors);
                 let (oldest, floor) = (self.table.least(OLDEST), self.table.least(FLOOR));
+                let floor = floor.max(installed);
+                let oldest = if self.handed_over().is_some() { 0 } else { oldest };
                 let stable = self.stable.iter();
                 let all = stable.map(|(writer, version)| Timestamp::new(*version, *writer));
                 write_stable(oldest, floor, all, &mut entry);
                 write(&entry);
                 entry.clear();
-                write_number(CLOCK, self.reserved.until, &mut entry);
+                write_number(CLOCK, self.reserved.until.max(until), &mut entry);
                 write(&entry);
                 self.saved.1 = true;
                 None
@@ -94,16 +100,47 @@ where
         }
     }
 
+    /// What this lane has handed over, or will: while the epoch changes, and before a view has named this
+    /// process, its records are not with it.
+    fn handed_over(&self) -> Option<&Restored> {
+        if self.phase == Phase::Normal || mutant!("meerkat_handed_over_not_saved") {
+            return None;
+        }
+        self.restored.as_deref().or(self.handed.as_deref())
+    }
+
     /// The records of transactions, at one moment: they live for some milliseconds.
     fn save_records(&self, write: &mut impl FnMut(&[u8])) -> Option<SavePoint> {
         let mut entry = Vec::new();
-        let footprints = self.footprints.iter().map(|(key, record)| (key, record));
-        let all = footprints.chain(self.records.iter());
-        for (key, record) in all {
+        let mut add = |key: &RecordKey, record: &TxnRecord| {
             entry.clear();
             let keeps_since = self.keeps_footprints(key.partition);
             RecordEntry::of(record).encode(key, keeps_since, &mut entry);
             write(&entry);
+        };
+        self.footprints.iter().for_each(|(key, record)| add(key, record));
+        self.records.iter().for_each(|(key, record)| add(key, record));
+        if let Some(handed) = self.handed_over() {
+            handed.records().for_each(|(key, record)| add(key, record));
+            // Those of other lanes are in what was adopted.
+            let own = |key: &RecordKey| key.writer.lane(self.config.lanes) == self.config.lane;
+            for (key, sets) in handed.parked().iter().filter(|(key, _)| own(key)) {
+                entry.clear();
+                write_install(*key, sets, &mut entry);
+                write(&entry);
+            }
+        }
+        let restored = self.handed_over().and_then(Restored::adopted);
+        if let Some((epoch, electorate, merged)) = self.unreleased().or(restored) {
+            let mut bytes = Vec::new();
+            merged.encode(&mut bytes);
+            let parts = parts_of(&bytes);
+            for number in 0..parts {
+                entry.clear();
+                let of = (epoch, electorate);
+                write_adopted(of, (number, parts), part(&bytes, number), &mut entry);
+                write(&entry);
+            }
         }
         at(KEYS, [0; 2])
     }

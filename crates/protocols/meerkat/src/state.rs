@@ -20,7 +20,7 @@ use crate::attempts::Attempts;
 use crate::calls::ResultTracker;
 use crate::epoch::Change;
 use crate::join::Copying;
-use crate::log::Reserved;
+use crate::log::{Reserved, ResumedEntry};
 use crate::meta::Meta;
 use crate::occ::Reason;
 use crate::records::Records;
@@ -267,6 +267,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) reserved: Unhashed<Reserved>,
     /// The place at which this lane has appended that it goes on in the epoch in force.
     pub(crate) resumed_at: Lsn,
+    /// What it has appended there.
+    pub(crate) resumed: Unhashed<ResumedEntry>,
     /// Ends of sessions that are not appended yet.
     pub(crate) ended_sessions: Unhashed<Vec<LeaseEnd>>,
     /// Whether records were dropped since the log was told of it.
@@ -280,6 +282,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) doubts: bool,
     /// The replicas whose state this lane has yet to take in.
     pub(crate) unheard: NodeSet,
+    /// What this lane has handed to lane 0, for snapshots, from a freeze or from a restart until it goes on.
+    pub(crate) handed: Unhashed<Option<Box<Restored>>>,
     /// Whether the driver keeps what is appended.
     pub(crate) keeps_log: Unhashed<bool>,
     /// The floor when the last snapshot began, and whether that was handed out to its end.
@@ -355,12 +359,14 @@ where
             undurable: VecDeque::new(),
             reserved: Unhashed::default(),
             resumed_at: Lsn::START,
+            resumed: Unhashed::default(),
             ended_sessions: Unhashed::default(),
             dropped: Unhashed::default(),
             restored: None,
             revives: false,
             doubts: false,
             unheard: NodeSet::EMPTY,
+            handed: Unhashed::default(),
             keeps_log: Unhashed::default(),
             saved: Unhashed::default(),
             config,

@@ -635,3 +635,54 @@ fn what_any_replica_has_kept_stands_at_all() {
     cluster.run(2, "append=a:!");
     cluster.assert_everywhere("a", Some("2!"));
 }
+
+/// The epoch can't end, and the log is not to grow for that.
+#[test]
+fn a_snapshot_of_a_keyspace_that_is_stuck_has_what_it_knows() {
+    let mut cluster = cluster();
+    let tag = cluster.submit(1, "write=a:1");
+    for node in [2, 3] {
+        cluster.pass(1, node, "validate");
+        cluster.flush_log(node);
+        cluster.pass(node, 1, "vote");
+    }
+    cluster.flush_log(1);
+    cluster.assert_done(tag);
+    cluster.lose_power();
+    cluster.revive(&[2]);
+    assert!(cluster.machine(2).stuck().is_some());
+    // Before a view names it, and after.
+    cluster.save(2, 0);
+    cluster.cut_power_unflushed(2);
+    cluster.restart(2, 8);
+    cluster.save(2, 0);
+    cluster.lose_power();
+    cluster.revive(&[2, 3]);
+    for node in [2, 3] {
+        assert_eq!(cluster.stored(node, "a").as_deref(), Some("1"), "at {node}");
+    }
+}
+
+/// A lane that has frozen has given its records away, and they are not merged yet.
+#[test]
+fn a_snapshot_while_the_epoch_changes_has_the_records() {
+    let mut cluster = cluster();
+    let tag = cluster.submit(1, "write=a:1");
+    for node in [2, 3] {
+        cluster.pass(1, node, "validate");
+        cluster.flush_log(node);
+        cluster.pass(node, 1, "vote");
+    }
+    cluster.flush_log(1);
+    cluster.assert_done(tag);
+    cluster.pool.clear();
+    cluster.renew_view();
+    for node in ALL {
+        cluster.save(node, 0);
+    }
+    cluster.lose_power();
+    cluster.revive(&[2, 3]);
+    for node in [2, 3] {
+        assert_eq!(cluster.stored(node, "a").as_deref(), Some("1"), "at {node}");
+    }
+}
