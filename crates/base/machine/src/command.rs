@@ -144,7 +144,8 @@ pub trait Workspace {
 pub struct Placed {
     /// The node that may change it.
     pub owner: Option<NodeId>,
-    /// The nodes that may be read it from.
+    /// The nodes that may be read it from. Not every node knows of those that have a copy because they read
+    /// the key often: the owner does.
     pub readers: NodeSet,
     /// How often it has moved, as far as this node has seen.
     pub moves: u32,

@@ -34,6 +34,8 @@ use crate::state::{Key, Zeus};
 const EVERY: Duration = Duration::from_secs(1);
 /// A copy that was not read during so many of these spans ends.
 const IDLE_MAX: u32 = 10;
+/// A copy with fewer new versions than this stays, however seldom it is read.
+const UPDATES_MIN: u32 = 8;
 /// Extra copies of a lane.
 const COPIES_MAX: usize = 4096;
 /// Bytes of keys and values of all extra copies of a lane.
@@ -109,10 +111,11 @@ struct Copy {
     /// The version that was seen last, and the bytes of key and value.
     version: Timestamp,
     bytes: usize,
-    /// Reads and new versions since copies were looked at last.
+    /// Reads and new versions, of which half are forgotten each time that copies are looked at.
     uses: u32,
     updates: u32,
-    /// How often it was found unread.
+    /// Whether it was read since then, and how often it was found unread.
+    is_used: bool,
     idle: u32,
 }
 
@@ -126,6 +129,8 @@ pub(crate) struct ExtraCopies {
     requests: u64,
     bytes: usize,
     forwards: Forwards,
+    /// Whose read was counted last, and when.
+    counted: (Instant, u64),
     /// Keys whose reads are forwarded often enough, and of which no copy was asked for yet.
     wished: Vec<Key>,
     /// Reads of keys of other lanes that are no member's.
@@ -144,6 +149,12 @@ impl Hash for ExtraCopies {
 impl ExtraCopies {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.copies.contains_key(key)
+    }
+
+    /// Whether a read of this origin is to be counted: a node may ask twice at one moment where it should run.
+    pub(crate) fn begins_count(&mut self, now: Now, origin: u64) -> bool {
+        let read = (now.monotonic, origin);
+        core::mem::replace(&mut self.counted, read) != read
     }
 
     /// Copies of this lane, asked for or there.
@@ -203,6 +214,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         } else if let Some(copy) = self.copies.copies.get_mut(key) {
             copy.uses = copy.uses.saturating_add(1);
+            copy.is_used = true;
         }
     }
 
@@ -240,7 +252,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let number = self.copies.requests;
         let (stage, bytes) = (Stage::Wanted { tries: 0 }, key.len());
         let version = Timestamp::ZERO;
-        let copy = Copy { number, stage, version, bytes, uses: 0, updates: 0, idle: 0 };
+        let (uses, updates, is_used, idle) = (0, 0, false, 0);
+        let copy = Copy { number, stage, version, bytes, uses, updates, is_used, idle };
         if self.copies.copies.is_empty() && self.copies.used.is_empty() {
             self.copies.look_at = now.monotonic + EVERY;
             self.wake_at = self.wake_at.min(self.copies.look_at);
@@ -486,11 +499,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         for key in self.copies.copies.keys_that(|_, copy| matches!(copy.stage, Stage::Kept { .. }))
         {
             let copy = self.copies.copies.get_mut(&key).expect("it was found");
-            let (uses, updates) =
-                (core::mem::take(&mut copy.uses), core::mem::take(&mut copy.updates));
-            copy.idle = if uses == 0 { copy.idle + 1 } else { 0 };
+            copy.idle = if core::mem::take(&mut copy.is_used) { 0 } else { copy.idle + 1 };
             // A version costs two messages, a read elsewhere two hops.
-            let costs_more = updates > uses;
+            let costs_more = copy.updates > copy.uses && copy.updates >= UPDATES_MIN;
+            (copy.uses, copy.updates) = (copy.uses / 2, copy.updates / 2);
             if copy.idle >= IDLE_MAX || costs_more {
                 ended.push(key);
             }
@@ -505,6 +517,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn on_used(&mut self, key: &[u8], uses: u32) {
         if let Some(copy) = self.copies.copies.get_mut(key) {
             copy.uses = copy.uses.saturating_add(uses);
+            copy.is_used = true;
         }
     }
 }

@@ -65,6 +65,11 @@ impl ExtraReaders {
         self.keys.contains_key(key)
     }
 
+    /// Those of a key.
+    pub(crate) fn of(&self, key: &[u8]) -> NodeSet {
+        self.keys.get(key).map(Readers::nodes).unwrap_or_default()
+    }
+
     /// How many there are, of all keys.
     pub(crate) fn len(&self) -> usize {
         self.keys.sum(|_, readers| readers.nodes.len())

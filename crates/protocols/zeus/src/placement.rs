@@ -109,7 +109,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         match command.updates() {
             true => self.place_writer(now, command, pins),
-            false => self.place_reader(now, command),
+            false => self.place_reader(now, origin, command),
         }
     }
 
@@ -149,7 +149,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// A read of what has no copy here runs at a member of the group. If no node has copies of all its
     /// keys, it runs here, and others are asked for what they have.
-    fn place_reader<P: Command>(&mut self, now: Now, command: &P) -> Place {
+    fn place_reader<P: Command>(&mut self, now: Now, origin: u64, command: &P) -> Place {
         if self.layout.reads_all() {
             return Place::Here;
         }
@@ -163,12 +163,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_here || have_all.is_empty() || mutant!("zeus_reads_stay") {
             return Place::Here;
         }
-        let layout = Arc::clone(&self.layout);
-        command.visit_keys(&mut |key| {
-            if !layout.reads(key) {
-                self.count_forward(now, key);
-            }
-        });
+        if self.copies.begins_count(now, origin) {
+            let layout = Arc::clone(&self.layout);
+            command.visit_keys(&mut |key| {
+                if !layout.reads(key) {
+                    self.count_forward(now, key);
+                }
+            });
+        }
         let chosen = self.rng.below(have_all.len() as u64) as usize;
         have_all.nth(chosen).map_or(Place::Here, Place::At)
     }

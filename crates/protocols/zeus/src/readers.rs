@@ -186,6 +186,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             now: wall,
             may_use,
             layout,
+            readers: &self.readers,
             lanes,
             deletes_expired,
         };

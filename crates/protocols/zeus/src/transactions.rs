@@ -581,6 +581,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| needed.contains(key) || is_at_hand(meta, key),
             layout: &self.layout,
+            readers: &self.readers,
             lanes: config.lanes,
             deletes_expired: true,
         };
@@ -774,6 +775,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
             layout: &self.layout,
+            readers: &self.readers,
             lanes,
             deletes_expired: true,
         };

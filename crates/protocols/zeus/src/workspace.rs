@@ -7,10 +7,11 @@ use quorate_machine::{
 };
 use quorate_types::{LaneId, Timestamp, UnixMillis, lane_of_key, limits};
 
+use crate::extra_readers::ExtraReaders;
 use crate::floor::{KNOWN, floor_version};
 use crate::keys::Keys;
 use crate::layout::Layout;
-use crate::meta::Meta;
+use crate::meta::{Extra, Meta};
 use crate::remote::Fetched;
 use crate::state::Key;
 
@@ -36,6 +37,8 @@ pub(crate) struct Run<'a, T, U> {
     /// Whether a key may be used.
     pub(crate) may_use: U,
     pub(crate) layout: &'a Layout,
+    /// Who else has copies of this lane's keys, as far as this node owns them.
+    pub(crate) readers: &'a ExtraReaders,
     /// Lanes of the node.
     pub(crate) lanes: u16,
     /// Whether expired values are deleted. A transaction that only reads leaves that to one that may.
@@ -152,15 +155,20 @@ impl<T: Table<Meta = Meta> + LaneShared, U: Fn(&Meta, &[u8]) -> bool> Workspace 
     }
 
     fn placement(&mut self, name: &[u8]) -> Option<Placed> {
+        let mut readers = self.layout.readers(name).union(self.readers.of(name));
         let (owner, moves) = match self.fetched.get(name) {
             Some(copy) => (copy.owner, copy.moves),
             None => {
-                let meta = self.table.lock_existing(name).map(|record| record.meta());
-                meta.map(|meta| (meta.owner, meta.moves)).unwrap_or_default()
+                let record = self.table.lock_existing(name);
+                let meta = record.map(|record| record.meta()).unwrap_or_default();
+                if meta.extra == Extra::Kept {
+                    readers.insert(self.layout.node);
+                }
+                (meta.owner, meta.moves)
             }
         };
         let owner = self.layout.owner(owner, name);
-        Some(Placed { owner, readers: self.layout.readers(name), moves })
+        Some(Placed { owner, readers, moves })
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {

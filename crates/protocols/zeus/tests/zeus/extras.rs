@@ -164,7 +164,7 @@ fn a_copy_that_is_not_read_ends() {
 #[test]
 fn a_copy_that_is_written_more_often_than_read_ends() {
     let mut cluster = read_by(&[1]);
-    for _ in 0..3 {
+    for _ in 0..8 {
         cluster.run(2, "append=d:x");
     }
     assert!(reads(&mut cluster, 1, "d").is_some());

@@ -170,17 +170,21 @@ fn altered(rng: &mut Rng, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Node 3 says beside the truth whatever it makes of what was said.
-fn run(seed: u64, lanes: u16, refused: &mut u64) {
+/// Node 3 says beside the truth what it makes of what was said. How often copies
+/// outside groups were spoken of.
+fn run(seed: u64, lanes: u16, refused: &mut u64) -> u64 {
     let mut rng = Rng::new(seed);
     let replicas = Replicas {
         lanes: Some(lanes),
         collect_every: Some(Duration::from_millis(20)),
+        replicas: Some(if seed.is_multiple_of(3) { 2 } else { 3 }),
+        extra_after: Some(1),
         ..Replicas::default()
     };
     let mut cluster = Cluster::of(replicas, 4, |_| 0, u64::from);
     cluster.lies = true;
     let mut said: Vec<Vec<u8>> = Vec::new();
+    let mut copies = 0;
     for step in 0..300 {
         match rng.below(10) {
             0..=2 => {
@@ -219,6 +223,7 @@ fn run(seed: u64, lanes: u16, refused: &mut u64) {
             }
         }
         for packet in std::mem::take(&mut cluster.fresh_packets) {
+            copies += u64::from(["want", "grant", "keep"].contains(&packet.kind()));
             let mut bytes = Vec::new();
             packet.message().encode(&mut Writer(&mut bytes));
             said.push(bytes);
@@ -228,13 +233,15 @@ fn run(seed: u64, lanes: u16, refused: &mut u64) {
         }
         cluster.fresh_outcomes.clear();
     }
+    copies
 }
 
 #[test]
 fn nothing_that_arrives_ends_a_node() {
-    let mut refused = 0;
+    let (mut refused, mut copies) = (0, 0);
     for seed in quorate_check::Seeds::new(0..200) {
-        run(seed, 1 + (seed % 2) as u16, &mut refused);
+        copies += run(seed, 1 + (seed % 2) as u16, &mut refused);
     }
+    assert!(copies > 100, "{copies} times copies were spoken of");
     assert!(refused > 100, "{refused} lies were refused");
 }
