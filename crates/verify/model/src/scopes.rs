@@ -6,6 +6,7 @@ mod control;
 mod hermes;
 mod meerkat;
 mod zeus;
+mod zeus_extras;
 mod zeus_more;
 
 /// When a scope is explored.
@@ -67,7 +68,10 @@ impl Entry {
 
 /// All scopes.
 pub fn all() -> Vec<Entry> {
-    let zeus = [zeus::entries(), zeus_more::entries()].into_iter().flatten().collect();
+    let zeus = [zeus::entries(), zeus_more::entries(), zeus_extras::entries()]
+        .into_iter()
+        .flatten()
+        .collect();
     let protocols = [meerkat::entries(), hermes::entries(), zeus, control::entries()];
     protocols.into_iter().flatten().collect()
 }

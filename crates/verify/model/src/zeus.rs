@@ -8,7 +8,7 @@ use quorate_harness::{Outbox, Process, Subject};
 use quorate_machine::{Effects, MapTable, Outcome};
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Timestamp};
 use quorate_wire::Writer;
-use quorate_zeus::{Config, DataState, Message, Meta, OwnerState, Request, Zeus};
+use quorate_zeus::{Config, DataState, Extra, Message, Meta, OwnerState, Request, Zeus};
 
 use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
@@ -59,6 +59,8 @@ pub(crate) struct Owners {
     pub(crate) calls: Vec<Asked<Txn>>,
     /// The nodes that keep every collection large.
     pub(crate) large: NodeSet,
+    /// After how many reads that others answer a node asks for a copy.
+    pub(crate) extra_after: u32,
 }
 
 /// What each version left in each key that its transaction wrote.
@@ -97,7 +99,7 @@ impl Owners {
     fn check_reads(&self, world: &World<Self>) -> Result<(), String> {
         let mut seen: Vec<BTreeMap<&'static str, String>> = Vec::new();
         for (node, machine) in active(world) {
-            if !world.holds_lease(node) || machine.0.epoch() != world.view.epoch {
+            if !world.holds_lease(node) {
                 continue;
             }
             let read = self.keys.iter().filter_map(|key| {
@@ -141,6 +143,7 @@ impl Subject for Owners {
         let Process { node, lane, incarnation, seed, .. } = process;
         let mut config = Config::new(node, incarnation, lane, seed);
         config.replicas = self.replicas;
+        config.extra_after = self.extra_after;
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
         let packed_bytes_max = if self.large.contains(node) { 0 } else { usize::MAX };
@@ -272,17 +275,26 @@ impl Engine for Owners {
         machine.0.is_at_rest() && machine.0.is_caught_up()
     }
 
-    /// The group of each key agrees on its owner and its value, nobody else has a copy but the owner,
-    /// and what there is fits into the answers.
+    /// The group of each key agrees on its owner and its value, nobody else has a copy but the owner and
+    /// its extra readers, and what there is fits into the answers.
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
         let mut store = Store::new();
         for key in &self.keys {
-            let mut seen = Vec::new();
+            let (mut seen, mut copies) = (Vec::new(), Vec::new());
+            let (mut extra, mut readers) = (NodeSet::EMPTY, NodeSet::EMPTY);
             let mut owners = 0;
             for (node, machine) in active(world) {
                 let (meta, value) = record(machine, key);
                 let Served(machine) = machine;
-                owners += usize::from(machine.may_write(&meta, key.as_bytes()));
+                if machine.may_write(&meta, key.as_bytes()) {
+                    owners += 1;
+                    readers = machine.extra_readers_of(key.as_bytes());
+                }
+                if meta.extra == Extra::Kept {
+                    extra.insert(node);
+                    copies.push((meta.version, meta.data, value));
+                    continue;
+                }
                 let is_owner = meta.owner == machine.number();
                 if !machine.group_of(key.as_bytes()).contains(node) && !is_owner {
                     if meta != Meta::default() {
@@ -298,6 +310,13 @@ impl Engine for Owners {
             seen.dedup();
             if seen.len() > 1 || owners != 1 {
                 return Err(format!("{key} has {owners} owners and differs: {seen:?}"));
+            }
+            let is_same = |copy: &(Timestamp, DataState, String)| {
+                let (version, _, _, value) = &seen[0];
+                *copy == (*version, DataState::Valid, value.clone())
+            };
+            if extra != readers || !copies.iter().all(is_same) {
+                return Err(format!("{key}: {copies:?} at {extra:?}, {readers:?} are known"));
             }
             let value = seen.into_iter().map(|(.., value)| value).next().unwrap_or_default();
             if !value.is_empty() {

@@ -3,12 +3,13 @@
 //! four nodes and two replicas: `c` 1, 4; `d` 2, 3; `g` 4, 2; `h` 1, 3; `m` 3, 2.
 
 use quorate_types::{NodeId, NodeSet};
+use quorate_zeus::Config;
 
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::scope::{Change, Made, Scope};
 use crate::served::Asked;
-use crate::txn::Step::{self, Append, Claim, Push, Put, Read, Write};
+use crate::txn::Step::{self, Append, Claim, Delete, Push, Put, Read, Write};
 use crate::txn::Txn;
 use crate::zeus::Owners;
 
@@ -44,14 +45,14 @@ pub(super) fn asked(
             | Append(key, _)
             | Claim(key, _)
             | Put(key, _)
-            | Push(key, _) => *key,
-            other => unreachable!("no scope has {other:?}"),
+            | Push(key, _)
+            | Delete(key) => *key,
         })
         .collect();
     keys.sort_unstable();
     keys.dedup();
-    let mut scope =
-        Scope::new(name, Owners { replicas, keys, calls, large: NodeSet::EMPTY }, nodes);
+    let (large, extra_after) = (NodeSet::EMPTY, Config::EXTRA_AFTER);
+    let mut scope = Scope::new(name, Owners { replicas, keys, calls, large, extra_after }, nodes);
     let made = |(node, _, after): &(u16, Asked<Txn>, Option<usize>)| Made {
         node: NodeId(*node),
         after: *after,
