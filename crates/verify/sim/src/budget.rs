@@ -93,9 +93,14 @@ fn begin(world: &mut World, node: usize, number: u64, words: &[&str]) {
 }
 
 fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
+    measure_at(world, 0, number, words)
+}
+
+/// The same for a client of any node.
+fn measure_at(world: &mut World, node: usize, number: u64, words: &[&str]) -> Cost {
     let started = world.time;
     world.flow.take_messages();
-    begin(world, 0, number, words);
+    begin(world, node, number, words);
     let until = world.time + LOSS_TIMEOUT / 2;
     let mut answered_at = None;
     loop {
@@ -216,6 +221,50 @@ mod tests {
         // LOOK, SEEN, CHECK and CHECKED.
         assert_eq!(asked[0], cost(4, &[("Look", 4 * members)]));
         assert_eq!(asked[1].hops, 2);
+    }
+
+    /// Zeus on six nodes: a node outside the group of a key that it reads often reads its own copy, which
+    /// costs the owner an R-INV and an R-ACK for each write, and an R-VAL if nothing follows.
+    #[test]
+    fn extra_readers_read_without_a_message() {
+        let nodes: NodeSet = (1..=6).map(NodeId).collect();
+        let group = |key: &String| placement::group(placement::shard_of(key.as_bytes()), nodes, 0);
+        let mut names = (0..).map(|number| format!("k{number}"));
+        let key = names.find(|key| !group(key).contains(&NodeId(1))).expect("there is one");
+        let owner = usize::from(group(&key)[0].0) - 1;
+        let updates = |readers: &[u16]| {
+            let mut zeus = EngineConfig::zeus();
+            if let EngineConfig::Zeus(options) = &mut zeus {
+                options.extra_after = 2;
+            }
+            let mut world = idle_cluster(6, zeus);
+            let mut number = 0;
+            let mut measured = |world: &mut World, node: usize, words: &[&str]| {
+                number += 1;
+                measure_at(world, node, number, words)
+            };
+            measured(&mut world, owner, &["SET", &key, "1"]);
+            for reader in readers.iter().map(|node| usize::from(*node) - 1) {
+                for _ in 0..2 {
+                    assert_eq!(measured(&mut world, reader, &["GET", &key]).hops, 2);
+                }
+                for _ in 0..2 {
+                    assert_eq!(measured(&mut world, reader, &["GET", &key]), cost(0, &[]));
+                }
+            }
+            let update = measured(&mut world, owner, &["INCR", &key]);
+            for reader in readers.iter().map(|node| usize::from(*node) - 1) {
+                assert_eq!(measured(&mut world, reader, &["GET", &key]), cost(0, &[]));
+            }
+            update
+        };
+        let outside: Vec<u16> =
+            (1..=6).filter(|node| !group(&key).contains(&NodeId(*node))).collect();
+        for extra in 0..=2 {
+            let followers = 2 + extra as u64;
+            let kinds = ["Update", "Applied", "Committed"].map(|kind| (kind, followers));
+            assert_eq!(updates(&outside[..extra]), cost(2, &kinds));
+        }
     }
 
     /// Meerkat §5.2.2 step 5: when votes differ, a second round trip makes one decision durable.

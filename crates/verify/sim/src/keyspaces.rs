@@ -250,6 +250,14 @@ impl Keyspace {
         matches!(&self.engine, EngineConfig::Zeus(options) if options.collect_every == COLLECT_SOON)
     }
 
+    /// Most nodes that have a key besides those that must: its owner, and such as read it often.
+    pub(crate) fn other_copies_max(&self) -> usize {
+        match &self.engine {
+            EngineConfig::Zeus(options) => 1 + options.extra_readers as usize,
+            _ => 1,
+        }
+    }
+
     /// How long a watch of an absent key holds, in world time, if nobody makes the key: shorter than on
     /// the clock of any node, be it twice as fast.
     pub(crate) fn watches_last(&self) -> u64 {

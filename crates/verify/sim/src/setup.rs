@@ -85,13 +85,16 @@ impl Setup {
         let replicas = if rng.chance(1, 4) { u64::from(nodes) } else { 0 };
         let drawn = 1 + rng.below(3) as u16;
         let lanes = options.lanes.unwrap_or(drawn);
+        // One read from outside its group is enough for a copy of a key, or it takes many.
+        let extra_after = if loss_timeout < 50 { 1 } else { 16 };
         let network = draw_network(faults, nodes, lanes, rng);
         let text = format!(
-            "{nodes} nodes, {lanes} lanes, replicas {replicas}, messages count as lost after {loss_timeout} ms, \
-             {faults}"
+            "{nodes} nodes, {lanes} lanes, replicas {replicas}, extra readers after {extra_after} reads, \
+             messages count as lost after {loss_timeout} ms, {faults}"
         );
         let mut engine = EngineConfig::zeus();
         if let EngineConfig::Zeus(options) = &mut engine {
+            options.extra_after = extra_after;
             (options.replicas, options.collect_every) = (replicas, shape.collect_every);
         }
         let mut nodes = configs(nodes, lanes, engine, rng);
