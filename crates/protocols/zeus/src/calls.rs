@@ -29,6 +29,7 @@ use quorate_machine::{
 use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::placement::shard_of;
 use quorate_types::{Instant, MemberNumber, NodeId, Now, Tag, Timestamp, hash_key, limits};
+use quorate_wire::Malformed;
 
 use crate::Request;
 use crate::called::{Answered, CallMessage, CallsCursor, Known, Parts};
@@ -126,6 +127,26 @@ impl Calls {
     /// A transaction has ended, or runs.
     pub(crate) fn forget_question(&mut self, id: u64) {
         self.questions.remove(&id);
+    }
+
+    /// What is known of each shard's calls.
+    pub(crate) fn trackers(&self) -> impl Iterator<Item = (u8, &ResultTracker)> {
+        self.trackers.iter().map(|(shard, tracker)| (*shard, tracker))
+    }
+
+    /// Takes in calls that the log of an earlier process has.
+    pub(crate) fn restore(&mut self, shard: u8, sessions: &[u8]) -> Result<(), Malformed> {
+        self.trackers.entry(shard).or_default().merge(sessions)
+    }
+
+    /// Takes in a committed transaction of the log that may be a call.
+    pub(crate) fn restore_call(&mut self, bytes: &[u8]) {
+        if let Some(Answered { shard, call, date, answer }) = Answered::trusted(bytes)
+            && !mutant!("zeus_call_not_restored")
+        {
+            let attempt = (MemberNumber(0), 0);
+            self.trackers.entry(shard).or_default().complete(&call, attempt, date, answer);
+        }
     }
 
     /// Takes over calls of a donor; whether they are of these shards and undamaged.

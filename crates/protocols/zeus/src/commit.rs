@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Backoff, Command, Completion, Effects, Gate, LaneShared, Outcome, Record as _, Table, mutant,
 };
-use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
+use quorate_types::{Instant, Lsn, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::called::Answered;
 use crate::deltas::Wholes;
 use crate::lanes::Client;
 use crate::layout::Layout;
+use crate::log::Appended;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::{Key, Zeus};
@@ -45,6 +46,8 @@ impl<R> Default for Pipeline<R> {
 #[derive(Clone, Hash, Debug)]
 struct Slot<R> {
     version: Timestamp,
+    /// Where it was appended to the log.
+    lsn: Lsn,
     depends_on: Vec<u8>,
     /// What it read and did not write, and what those have read whose answers rest on it.
     read: Vec<Key>,
@@ -117,6 +120,31 @@ impl<R> Pipeline<R> {
     pub(crate) fn call_of(&self, slot: u64) -> Option<Answered<'_>> {
         let at = usize::try_from(slot.checked_sub(self.committed + 1)?).ok()?;
         Answered::trusted(&self.slots.get(at)?.call)
+    }
+
+    /// Gives a slot under way as it is appended to the log.
+    pub(crate) fn write_slot(
+        &self,
+        coordinator: MemberNumber,
+        slot: u64,
+        write: impl FnOnce(&Appended<'_>),
+    ) {
+        let at = usize::try_from(slot - self.committed - 1).expect("it is under way");
+        let under_way = &self.slots[at];
+        let depends_on: Vec<u64> = match under_way.depends_on.is_empty() {
+            true => Vec::new(),
+            false => Slots::trusted(&under_way.depends_on).iter().collect(),
+        };
+        write(&Appended {
+            coordinator,
+            slot,
+            committed: self.committed,
+            version: under_way.version,
+            depends_on: &depends_on,
+            items: Items::trusted(&under_way.items),
+            wholes: &under_way.wholes,
+            call: &under_way.call,
+        });
     }
 
     /// The slots under way, and the calls that they are attempts at.
@@ -222,6 +250,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         depends_on.retain(|slot| *slot > 0);
         depends_on.sort_unstable();
         depends_on.dedup();
+        let lsn = self.append_update(
+            &Appended {
+                coordinator: self.layout.number,
+                slot,
+                committed: self.pipeline.committed,
+                version,
+                depends_on: &depends_on,
+                items: written,
+                wholes: &Wholes::new(),
+                call: &call,
+            },
+            effects,
+        );
         let depends_on = match depends_on.is_empty() {
             true => Vec::new(),
             false => Slots::write(&depends_on),
@@ -233,6 +274,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let wait = self.wait(now);
         self.pipeline.slots.push_back(Slot {
             version,
+            lsn,
             depends_on,
             read,
             items,
@@ -283,6 +325,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         while let Some(front) = self.pipeline.slots.front() {
             let early = mutant!("zeus_waits_for_one") && !front.applied.is_empty();
             if !front.followers.is_subset(front.applied) && !early {
+                break;
+            }
+            if !self.log.journal.is_durable(front.lsn) && !mutant!("zeus_commit_before_durable") {
+                effects.probe("zeus: a commit waits for the log");
                 break;
             }
             let front = self.pipeline.slots.pop_front().expect("it was seen");

@@ -464,7 +464,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 (meta.round, meta.owner, meta.state) = (at, owner, OwnerState::Valid);
             });
             self.next.extend(next.map(|next| (key.into(), next)));
-        } else if self.drop_record(key) {
+        } else if self.drop_record(key, effects) {
             effects.probe("zeus: a former owner drops its copy");
         }
         if has_moved {
@@ -502,7 +502,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 // The members that are its arbiters now have heard of it, or it has asked nobody.
                 effects.probe("zeus: a round is dropped by a node that has left its shard");
                 self.rounds.remove(&key);
-                self.drop_record(&key);
+                self.drop_record(&key, effects);
                 continue;
             }
             if !mutant!("zeus_wait_outlives_epoch") {

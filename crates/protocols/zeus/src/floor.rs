@@ -157,6 +157,11 @@ impl Floor {
         if step == FloorStep::Commit { self.known_to_all } else { 0 }
     }
 
+    /// What is kept in the log: what all begin above, the floor, and what this node has promised.
+    pub(crate) fn kept(&self) -> [u64; 3] {
+        [self.known, self.at, self.promised]
+    }
+
     /// What a replica is told that copies from this node.
     pub(crate) fn told(&self) -> [u64; 2] {
         [self.known, self.at]
@@ -238,6 +243,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     return effects.refused("zeus: a floor is raised that was not prepared");
                 }
                 self.commit_floor(at, before);
+                self.append_floors(effects);
                 self.answer_floor(now, from, FloorStep::Commit, at, effects);
             }
             FloorStep::Committed => self.on_floor_answer(now, from, FloorStep::Commit, at, effects),
@@ -252,7 +258,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         self.observe(at);
-        self.floor.promised = self.floor.promised.max(at);
+        if at > self.floor.promised {
+            self.floor.promised = at;
+            self.append_floors(effects);
+        }
         let before = self.floor.follow.take();
         if before.as_ref().is_some_and(|follow| (follow.at, follow.step) > (at, step)) {
             self.floor.follow = before;
@@ -357,7 +366,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         };
         match leader == self.layout.node {
             true => self.on_floor_answer(now, leader, step, at, effects),
-            false => self.send_floor(leader, answer, at, effects),
+            false => {
+                let message = Message::Floor { step: answer, at, before: 0 };
+                self.promise(leader, &message, effects);
+            }
         }
     }
 
@@ -404,6 +416,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         // That this node begins above them follows from what all have said that they promised.
+        self.raise_floors([known, at]);
+    }
+
+    /// Takes over what the log of an earlier process has.
+    pub(crate) fn restore_floors(&mut self, [known, at, promised]: [u64; 3]) {
+        self.observe(promised);
+        self.floor.promised = self.floor.promised.max(promised);
         self.raise_floors([known, at]);
     }
 

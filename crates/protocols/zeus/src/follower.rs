@@ -15,6 +15,7 @@ use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestam
 use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
+use crate::log::Appended;
 use crate::message::{Item, Items, Settled, Update};
 use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::Zeus;
@@ -74,6 +75,20 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn is_done(&self) -> bool {
         self.is_sent && self.followers.is_subset(self.applied)
+    }
+}
+
+impl Applied {
+    /// One that comes from the log.
+    pub(crate) fn restored(
+        version: Timestamp,
+        depends_on: Vec<u64>,
+        items: Vec<u8>,
+        wholes: Wholes,
+        call: Vec<u8>,
+    ) -> Self {
+        let (heard, wait) = (Epoch::default(), Backoff::default());
+        Self { version, depends_on, items, wholes, call, heard, wait, replay: None }
     }
 }
 
@@ -279,6 +294,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Held { version, depends_on, items, mut wholes, call, .. } = held;
         self.begin_call((coordinator, slot), &call);
         let checked = Items::trusted(&items);
+        let committed = self.streams.get(&coordinator).map_or(0, |stream| stream.committed);
+        let appended = Appended {
+            coordinator,
+            slot,
+            committed: committed.min(slot),
+            version,
+            depends_on: &depends_on,
+            items: checked,
+            wholes: &wholes,
+            call: &call,
+        };
+        self.append_update(&appended, effects);
         self.apply_items(now, coordinator, version, checked, &mut wholes, effects);
         if mutant!("zeus_follower_keeps_no_whole") {
             wholes.clear();
@@ -314,7 +341,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !items.iter().any(is_missing) || mutant!("zeus_learnt_key_left_out") {
             return true;
         }
-        let Applied { items, mut wholes, .. } = applied.clone();
+        let Applied { items, mut wholes, depends_on, call, .. } = applied.clone();
         let items = Items::trusted(&items);
         let lacking = self.lacking(version, items, &wholes);
         if !lacking.is_empty() {
@@ -323,6 +350,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         effects.probe("zeus: a transaction is applied to a key that was learnt");
         self.apply_items(now, coordinator, version, items, &mut wholes, effects);
+        let appended = Appended {
+            coordinator,
+            slot,
+            committed: 0,
+            version,
+            depends_on: &depends_on,
+            items,
+            wholes: &wholes,
+            call: &call,
+        };
+        self.append_update(&appended, effects);
         let stream = self.streams.get_mut(&coordinator).expect("it was found");
         stream.applied.get_mut(slot).expect("it was found").wholes = wholes;
         true
@@ -392,7 +430,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) -> Option<Collection> {
         let is_own = self.is_own(item.key);
-        let adopts = is_own && !mutant!("zeus_claim_not_adopted");
+        // Of what comes from a log nobody remembers the round.
+        let is_claimed = item.round > Timestamp::ZERO;
+        let adopts = is_own && is_claimed && !mutant!("zeus_claim_not_adopted");
         let has_round = adopts && self.rounds.contains_key(item.key);
         let settled = (item.round, coordinator, OwnerState::Valid);
         // The usual key has not moved since the transaction before.

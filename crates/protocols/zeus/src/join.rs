@@ -85,6 +85,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             && !self.lanes.is_stopped()
             && (self.layout.may_place || !self.layout.is_active())
             && self.joining.as_ref().is_none_or(has_copied)
+            && self.log.has_copied()
     }
 
     // --- what there is to copy -------------------------------------------------------------------
@@ -102,7 +103,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_next = layout.epoch.0 == before.epoch.0 + 1;
         let stays = Shards::that(|shard| {
             let is_followed = is_next || layout.is_placed(shard);
-            before.keeps(shard) && layout.keeps(shard) && is_followed
+            before.keeps(shard) && layout.keeps(shard) && is_followed || self.has_restored(shard)
         });
         let Joining { lacking, question, request, awaited, .. } =
             self.joining.take().unwrap_or_default();
@@ -148,21 +149,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Shards::that(|shard| has_left(shard) && layout.keeps(shard) && !stays.contains(shard));
         if !returns.is_empty() && !mutant!("zeus_leftovers_kept") {
             effects.probe("zeus: a node comes back to a shard that it has left");
-            self.drop_shards(&returns);
+            self.drop_shards(&returns, effects);
         }
         let left = Shards::that(|shard| has_left(shard) && !layout.keeps(shard));
         self.sweep_shards(now, left);
     }
 
     /// Drops all records of some shards, but for those of keys that this node owns.
-    fn drop_shards(&mut self, shards: &Shards) {
+    fn drop_shards(&mut self, shards: &Shards, effects: &mut impl Effects<Self>) {
         let mut scan = Scan::default();
         loop {
             for key in scan.next_keys(&self.table, RECORDS) {
                 let is_dropped = shards.contains(shard_of(&key)) && self.is_own(&key);
                 if is_dropped && !self.owns_by_name(&key) {
                     self.rounds.remove(&key);
-                    self.drop_record(&key);
+                    self.drop_record(&key, effects);
                 }
             }
             if scan.is_at_end() {
@@ -287,6 +288,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: damaged calls");
         }
         question.calls = next;
+        for (shard, sessions) in parts.iter() {
+            self.append_calls(shard, sessions, effects);
+        }
         let joining = self.joining.as_mut().expect("it copies");
         joining.request += 1;
         joining.backoff.ease();
@@ -321,6 +325,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let (version, data) = (entry.version, DataState::Valid);
                 record.set_meta(Meta { version, data, ..record.meta().or(absent) });
                 self.sweep.note(entry.key, entry.content);
+                drop(record);
+                self.append_record(entry.key, effects);
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;

@@ -356,7 +356,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !all && !mutant!("zeus_lanes_begin_apart") {
             return;
         }
-        if stage == Stage::Stopped && self.lanes.first_epoch.is_none() {
+        let is_empty = self.lanes.first_epoch.is_none() && !self.log.is_restored;
+        if stage == Stage::Stopped && is_empty {
             self.table.reset();
         }
         for lane in (1..self.config.lanes).map(LaneId) {

@@ -91,6 +91,7 @@ mod join;
 mod keys;
 mod lanes;
 mod layout;
+mod log;
 mod looks;
 mod message;
 mod meta;
@@ -109,7 +110,8 @@ mod window;
 mod workspace;
 
 use quorate_machine::{
-    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, mutant,
+    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, SavePoint, Table, Unreadable,
+    mutant,
 };
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp,
@@ -150,6 +152,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a call is answered from its record",
         "zeus: a call is asked about",
         "zeus: a call is asked about again",
+        "zeus: a commit waits for the log",
         "zeus: a default owner claims a key",
         "zeus: a driver begins from an earlier entry",
         "zeus: a driver is behind",
@@ -201,6 +204,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a transaction waits for its origin",
         "zeus: a transaction waits for what it depends on",
         "zeus: all nodes have recovered",
+        "zeus: goes on from its log",
         "zeus: ownership acquired",
         "zeus: an expired value is deleted",
         "zeus: an owner withdraws extra copies",
@@ -225,10 +229,27 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Machine for Zeus
             }
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),
-            Event::Durable(_) => {}
+            Event::Durable(lsn) => self.on_durable(lsn, effects),
             Event::Tick => self.on_tick(now, effects),
         }
         self.settle_changes(now, effects);
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.restore_entry(entry)
+    }
+
+    fn restored(&mut self) {
+        self.end_restore();
+    }
+
+    fn save(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        self.save_some(from, bytes, write)
     }
 
     fn next_deadline(&self) -> Instant {
@@ -389,6 +410,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.changed.clear();
             self.next.clear();
         }
+        self.log.end_life();
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;

@@ -436,7 +436,7 @@ impl<'a> Slots<'a> {
         reader.end().map(|()| slots)
     }
 
-    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         read_list(reader, limits::TXN_KEYS_MAX, Reader::u64).map(Self)
     }
 

@@ -269,6 +269,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let absent = self.absent(key);
         let mut record = self.table.lock_key(key, 0);
         let meta = record.meta().or(absent);
+        let is_copied = copy.is_some();
         match copy {
             Some(Some(value)) => record.set_content(value.content()),
             Some(None) => record.clear(),
@@ -285,6 +286,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         });
         self.sweep.note(key, record.content());
         drop(record);
+        if is_copied && self.layout.in_group(key) {
+            self.append_record(key, effects);
+        }
         if let Some(joining) = &mut self.joining {
             joining.awaited.remove(key);
         }

@@ -62,6 +62,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if was_shadow && self.layout.is_active() {
             effects.probe("zeus: a replica has joined");
         }
+        self.take_restored(view, effects);
         let wait = self.wait(now);
         let own = self.pipeline.last();
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, wait });

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use quorate_machine::{
-    Backoff, Command, DetMap, LaneShared, Record as _, Rng, Table, Timeouts, mutant,
+    Backoff, Command, DetMap, Effects, LaneShared, Record as _, Rng, Table, Timeouts, mutant,
 };
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
@@ -23,6 +23,7 @@ use crate::follower::Stream;
 use crate::join::Joining;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
+use crate::log::Log;
 use crate::message::Requester;
 use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::ownership::Acquisition;
@@ -140,6 +141,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
     pub(crate) turn: Turn,
+    pub(crate) log: Log,
     /// Keys of which something has changed in this step that transactions or rounds may wait for.
     pub(crate) changed: BTreeSet<Key>,
     /// Requests whose turn has come in this step.
@@ -212,6 +214,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
             turn: Turn::default(),
+            log: Log::default(),
             changed: BTreeSet::new(),
             next: BTreeMap::new(),
             op_timeouts: Timeouts::default(),
@@ -298,8 +301,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
     }
 
     /// Forgets a key; whether there was anything to forget.
-    pub(crate) fn drop_record(&mut self, key: &[u8]) -> bool {
-        self.table.remove_if(key, |_| true)
+    pub(crate) fn drop_record(&mut self, key: &[u8], effects: &mut impl Effects<Self>) -> bool
+    where
+        X: Command<Owned = X>,
+    {
+        let was_there = self.table.remove_if(key, |_| true);
+        if was_there {
+            self.append_gone(key, effects);
+        }
+        was_there
     }
 
     /// How a transaction may use a key here.

@@ -269,6 +269,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let is_same = |meta| meta == seen || mutant!("zeus_forgets_what_has_changed");
                 if !self.table.remove_if(key, |record| is_same(record.meta())) {
                     self.sweep.list(key);
+                } else if !self.layout.in_group(key) {
+                    // What was deleted may come back from the log, and goes again.
+                    self.append_gone(key, effects);
                 }
             }
         }

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, DetMap, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Command, DetMap, Effects, Gate, LaneShared, Table, mutant};
 use quorate_types::{MemberNumber, NodeId, NodeSet, Timestamp, limits};
 
 use crate::message::{Message, Slots};
@@ -67,6 +67,21 @@ impl Turn {
 }
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    /// Sends what rests on all that this node has appended to its log.
+    pub(crate) fn promise(
+        &self,
+        to: NodeId,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match self.log.journal.gate() {
+            gate if gate == Gate::OPEN || mutant!("zeus_promise_before_durable") => {
+                effects.send(to, message);
+            }
+            gate => effects.send_behind(gate, NodeSet::only(to), message),
+        }
+    }
+
     /// Ends a turn of the loop: says what is said once for all of it.
     pub fn flush(&mut self, effects: &mut impl Effects<Self>) {
         let to = core::mem::take(&mut self.turn.committed);
@@ -94,7 +109,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 slots.clear();
                 Slots::append(part.iter().map(|(_, _, slot)| *slot), &mut slots);
                 let slots = Slots::check(&slots).expect("just written");
-                effects.send(to, &Message::Applied { coordinator, slots });
+                self.promise(to, &Message::Applied { coordinator, slots }, effects);
             }
         }
         applied.clear();

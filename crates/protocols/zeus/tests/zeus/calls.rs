@@ -21,7 +21,7 @@ fn named(sequence: u64, first_incomplete: u64) -> Call {
 }
 
 /// A permit of member 2; the client has the answers of all calls below `first_incomplete`.
-fn permit(sequence: u64, first_incomplete: u64) -> Permit {
+pub(crate) fn permit(sequence: u64, first_incomplete: u64) -> Permit {
     let grant = Grant { lease: lease(), until: FAR, owner: MemberNumber(2) };
     Permit { call: named(sequence, first_incomplete), grant, date: FAR }
 }

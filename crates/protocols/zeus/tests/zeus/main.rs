@@ -9,6 +9,7 @@ mod deltas;
 mod extras;
 mod lanes;
 mod lies;
+mod log;
 mod moves;
 mod pitfalls;
 mod placement;

@@ -6,6 +6,7 @@
 
 mod calls;
 mod extras;
+mod power;
 mod remote;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use quorate_check::{
     Bytes, Initial, Model, Seeds, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions,
     check_values,
 };
-use quorate_harness::Disorder;
+use quorate_harness::{Disorder, Logs};
 use quorate_machine::{Command as _, Machine as _, Outcome, Rng};
 use quorate_types::{Duration, Incarnation, Instant, NodeId, Role, Timestamp, placement};
 
@@ -67,6 +68,8 @@ struct Plan {
     lists: bool,
     /// After how many reads that others answer a node asks for a copy.
     extra_after: u32,
+    /// What promises wait for. With a log, the power of one node or of all goes now and then.
+    logs: Logs,
 }
 
 const PLAN: Plan = Plan {
@@ -92,6 +95,7 @@ const PLAN: Plan = Plan {
     pins: 0,
     lists: false,
     extra_after: 16,
+    logs: Logs::None,
 };
 
 /// A transaction that a client sent.
@@ -146,7 +150,8 @@ impl Run {
             extra_after: Some(plan.extra_after),
             ..Replicas::default()
         };
-        let cluster = Cluster::with_spares(replicas, plan.nodes, plan.spares, ahead, seeds);
+        let count = (plan.nodes, plan.spares);
+        let cluster = Cluster::logging(replicas, plan.logs, count, ahead, seeds);
         Self {
             plan,
             rng,
@@ -305,18 +310,6 @@ impl Run {
         }
     }
 
-    /// The next life of an expelled or crashed node, as a shadow.
-    fn come_back(&mut self, node: u16) {
-        if self.cluster.hosts[&node].up {
-            self.cluster.begin_life(node);
-        } else {
-            let seed = self.rng.next_u64() >> 16;
-            let ahead = (self.rng.below(self.plan.skew.max(1)) * 1000) as i64;
-            self.cluster.start_ahead(node, seed, ahead);
-        }
-        self.decide(node, Role::Shadow);
-    }
-
     /// Every node that runs and may serve has heard of the latest view: no lease of an earlier one is
     /// left.
     fn is_heard(&self) -> bool {
@@ -336,7 +329,7 @@ impl Run {
             // A node that is suspected and lives has lost its lease before the view is decided: it
             // answers nobody any more.
             Role::Active if self.is_spare(node) => {
-                self.cluster.crash(node);
+                self.end_process(node);
                 if self.rng.chance(1, 2) {
                     self.decide(node, Role::Down);
                 }
@@ -348,7 +341,7 @@ impl Run {
             Role::Shadow if self.cluster.is_caught_up(node) && self.is_heard() => {
                 self.decide(node, Role::Active);
             }
-            Role::Shadow if self.rng.chance(1, 4) => self.cluster.crash(node),
+            Role::Shadow if self.rng.chance(1, 4) => self.end_process(node),
             Role::Shadow => {}
         }
     }
@@ -397,6 +390,9 @@ impl Run {
     }
 
     fn step(&mut self) {
+        if self.plan.logs != Logs::None {
+            self.disks();
+        }
         if self.rng.chance(self.plan.trouble, 1000) {
             self.trouble();
         }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use quorate_harness::Logs;
 use quorate_machine::Outcome;
 use quorate_types::{Duration, Timestamp};
 
@@ -106,4 +107,14 @@ fn calls_take_effect_once_while_data_moves() {
     sweep(40, Plan { nodes: 5, ..plan });
     sweep(40, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
     sweep(40, Plan { nodes: 4, replicas: 2, lanes: 2, ..plan });
+}
+
+#[test]
+fn calls_take_effect_once_across_the_loss_of_all_power() {
+    let plan = Plan { calls: 70, steps: 500, sent: 8, logs: Logs::Sync, ..PLAN };
+    let probes = sweep(150, Plan { trouble: 20, ..plan });
+    assert!(probes.get("zeus: a call is answered from its record").is_some_and(|it| *it > 10));
+    sweep(100, Plan { nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan });
+    let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
+    sweep(60, Plan { nodes: 4, replicas: 2, ..moves });
 }

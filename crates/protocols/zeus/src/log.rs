@@ -1,0 +1,712 @@
+//! What a node keeps in its log, and how it comes back.
+//!
+//! ```text
+//! CLUSTER 1 | cluster u64                what came before is of another cluster, or of no use
+//! UPDATE  2 | flags u8 | coordinator u32 | slot u64 | slots behind the last committed one u32
+//!           | version u64 | [u32, depends on slots u64 ...] | [call as in an R-INV] | items
+//! RECORD  3 | version u64 | writer u32 | key | content        what was copied, or saved
+//! GONE    4 | key                        nothing is held of the key any more
+//! FLOORS  5 | known u64 | at u64 | promised u64
+//! CALLS   6 | shard u8 | sessions        records of calls
+//! HEAD    7 | cluster u64                the beginning of a snapshot
+//! item:   key | flags u8 | [base version u64, writer u32] | content
+//! ```
+//! Keys carry a length of four bytes; the last field fills the entry. Flags of an UPDATE: 1 it depends on
+//! others, 2 it is a call; of an item: 1 it has a value, 2 that changes a base in place, 4 this node keeps
+//! the key. A node that keeps one key of a transaction has all of it in its log, to replay it.
+//!
+//! **Before a promise leaves.** A follower acknowledges a transaction behind the place at which it has
+//! appended it. The coordinator counts as one more: it commits a slot, and answers, when its own entry is
+//! durable, too. So whatever is known to be committed is on the disks of all that keep it. R-INVs leave at
+//! once: there is one flush on the path of a transaction. PROMISED and READY leave behind the floor that
+//! they promise, and a learner has caught up when all that it has copied is durable.
+//!
+//! **Ownership is not appended.** When all have lost power every member has a new number, so no key has an
+//! owner by name: its default owner has it, once all have recovered. Rounds need only be comparable among
+//! those that remember them, and nobody does: each restored record is at the round of a key that was never
+//! written. (The floor is the round of such a key, and claims are above all that any node has promised.)
+//!
+//! **All restart.** What was applied and is not known to be committed is what a coordinator that is gone has
+//! left, and is replayed as such: before the barrier nobody reads it, and no default owner serves. The log
+//! of a node has what a transaction depends on before it, or that was committed; so what came back is closed
+//! under dependencies, as at any live node, and replays go in their order. How far a coordinator had
+//! committed each of its updates says. What came after the last is taken for undecided. If a later version
+//! of a key is decided, or the floor is not below, the transaction is committed, though, and may have been
+//! forgotten by others since: then it must not be replayed to a replica that joins.
+//!
+//! **One node restarts, or is not active in the first view that names it.** What it has restored goes, and
+//! it copies everything anew.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{
+    Collection, Command, Content, Effects, Journal, LaneShared, Record as _, SavePoint, Scan,
+    Table, Unreadable, is_collection, mutant,
+};
+use quorate_rifl::LeaseId;
+use quorate_types::placement::shard_of;
+use quorate_types::{Incarnation, Lsn, MemberNumber, Timestamp, View, WriterId, limits};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::called::Answered;
+use crate::deltas::{Wholes, change};
+use crate::follower::Applied;
+use crate::message::{Item, Items, Slots, read_content, read_key, write_content};
+use crate::meta::{DataState, Extra, Meta};
+use crate::state::{Key, Zeus};
+
+const CLUSTER: u8 = 1;
+const UPDATE: u8 = 2;
+const RECORD: u8 = 3;
+const GONE: u8 = 4;
+const FLOORS: u8 = 5;
+const CALLS: u8 = 6;
+const HEAD: u8 = 7;
+
+const DEPENDS: u8 = 1;
+const CALL: u8 = 2;
+
+const VALUE: u8 = 1;
+const BASE: u8 = 2;
+const KEPT: u8 = 4;
+
+/// Records that are looked up at a time while a snapshot is written.
+const SAVE_RECORDS: usize = 12;
+
+/// The parts of a snapshot, in order.
+const HEAD_PART: u8 = 0;
+const OWN_PART: u8 = 1;
+const STREAMS_PART: u8 = 2;
+const RECORDS_PART: u8 = 3;
+const CALLS_PART: u8 = 4;
+const FLOORS_PART: u8 = 5;
+
+/// What a node knows of its log.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) journal: Journal,
+    /// The cluster that its entries are of.
+    cluster: Incarnation,
+    /// Whether a view has come that names this life.
+    has_begun: bool,
+    /// Whether what it holds before that was restored.
+    pub(crate) is_restored: bool,
+    /// Whether this life begins with it, in this view.
+    goes_on: bool,
+    /// Where what was copied last was appended.
+    copied_at: Lsn,
+}
+
+impl Log {
+    /// Whether all that was copied is durable.
+    pub(crate) fn has_copied(&self) -> bool {
+        self.journal.is_durable(self.copied_at) || mutant!("zeus_copied_not_durable")
+    }
+
+    /// A life ends. What the next one begins with is not what the log has.
+    pub(crate) fn end_life(&mut self) {
+        (self.has_begun, self.is_restored, self.goes_on) = (false, false, false);
+    }
+}
+
+/// A transaction, as it is appended.
+pub(crate) struct Appended<'a> {
+    pub(crate) coordinator: MemberNumber,
+    pub(crate) slot: u64,
+    /// Every slot of the coordinator up to here is known to be committed.
+    pub(crate) committed: u64,
+    pub(crate) version: Timestamp,
+    pub(crate) depends_on: &'a [u64],
+    pub(crate) items: Items<'a>,
+    /// All of some values that it changes in place: they are appended whole.
+    pub(crate) wholes: &'a Wholes,
+    pub(crate) call: &'a [u8],
+}
+
+fn write_update(update: &Appended<'_>, keeps: impl Fn(&[u8]) -> bool, log: &mut Vec<u8>) {
+    let Appended { coordinator, slot, committed, version, depends_on, items, wholes, call } =
+        *update;
+    let mut writer = Writer(log);
+    writer.u8(UPDATE);
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    writer.u8(flag(!depends_on.is_empty(), DEPENDS) | flag(!call.is_empty(), CALL));
+    writer.u32(coordinator.0);
+    writer.u64(slot);
+    writer.u32(u32::try_from(slot - committed).unwrap_or(u32::MAX));
+    writer.u64(version.version);
+    if !depends_on.is_empty() {
+        let mut slots = Vec::new();
+        Slots::append(depends_on.iter().copied(), &mut slots);
+        writer.rest(&slots);
+    }
+    if let Some(call) = Answered::trusted(call) {
+        call.encode(&mut writer);
+    }
+    for item in items.iter() {
+        let mut writer = Writer(log);
+        writer.bytes(item.key);
+        let whole = item.base.and_then(|_| wholes.get(item.key));
+        let base = item.base.filter(|_| whole.is_none());
+        let flags = flag(item.content.is_some(), VALUE) | flag(base.is_some(), BASE);
+        writer.u8(flags | flag(keeps(item.key), KEPT));
+        if let Some(base) = base {
+            writer.timestamp(base);
+        }
+        let (mut packed, content) = (Vec::new(), item.content);
+        let content = content.map(|content| match whole {
+            Some(whole) => {
+                whole.pack(&mut packed);
+                Content { bytes: &packed, ..content }
+            }
+            None => content,
+        });
+        if content.is_some() {
+            write_content(&mut writer, content);
+        }
+    }
+}
+
+fn write_record(key: &[u8], version: Timestamp, content: Option<Content<'_>>, log: &mut Vec<u8>) {
+    let mut writer = Writer(log);
+    writer.u8(RECORD);
+    writer.timestamp(version);
+    writer.bytes(key);
+    write_content(&mut writer, content);
+}
+
+fn write_number(kind: u8, number: u64, log: &mut Vec<u8>) {
+    let mut writer = Writer(log);
+    writer.u8(kind);
+    writer.u64(number);
+}
+
+fn write_floors([known, at, promised]: [u64; 3], log: &mut Vec<u8>) {
+    write_number(FLOORS, known, log);
+    let mut writer = Writer(log);
+    writer.u64(at);
+    writer.u64(promised);
+}
+
+fn write_calls(shard: u8, sessions: &[u8], log: &mut Vec<u8>) {
+    let mut writer = Writer(log);
+    writer.u8(CALLS);
+    writer.u8(shard);
+    writer.rest(sessions);
+}
+
+/// Reads an item, and whether the node has kept its key.
+fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Item<'a>, bool), Malformed> {
+    let (key, flags) = (read_key(reader)?, reader.u8()?);
+    let (flags, is_kept) = (flags & !KEPT, flags & KEPT != 0);
+    let round = Timestamp::ZERO;
+    let (base, content) = match flags {
+        0 => (None, None),
+        VALUE => (None, read_content(reader)?),
+        _ if flags == VALUE | BASE => (Some(reader.timestamp()?), read_content(reader)?),
+        _ => return Err(Malformed("unknown flags of an item")),
+    };
+    let is_large = |content: Content<'_>| is_collection(content.kind);
+    if flags != 0 && content.is_none() || base.is_some() && !content.is_some_and(is_large) {
+        return Err(Malformed("an item without its value"));
+    }
+    Ok((Item { key, round, content, base }, is_kept))
+}
+
+impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
+    // --- appending -------------------------------------------------------------------------------
+
+    pub(crate) fn append_update(
+        &mut self,
+        update: &Appended<'_>,
+        effects: &mut impl Effects<Self>,
+    ) -> Lsn {
+        let layout = &self.layout;
+        // The owner keeps what it writes until it gives the key away.
+        let is_own = update.coordinator == layout.number;
+        let keeps = |key: &[u8]| is_own || layout.in_group(key);
+        self.log.journal.append(effects, |log| write_update(update, keeps, log))
+    }
+
+    /// Appends what a key holds that was copied.
+    pub(crate) fn append_record(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
+        let table = &mut self.table;
+        let append = |log: &mut Vec<u8>| {
+            let record = table.lock_existing(key).expect("it was just written");
+            let mut packed = Vec::new();
+            write_record(key, record.meta().version, record.whole(&mut packed), log);
+        };
+        if !mutant!("zeus_copied_not_appended") {
+            self.log.copied_at = self.log.journal.append(effects, append);
+        }
+    }
+
+    /// Appends records of calls that were copied.
+    pub(crate) fn append_calls(
+        &mut self,
+        shard: u8,
+        sessions: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let append = |log: &mut Vec<u8>| write_calls(shard, sessions, log);
+        self.log.copied_at = self.log.journal.append(effects, append);
+    }
+
+    /// Appends that nothing is held of a key any more.
+    pub(crate) fn append_gone(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
+        if mutant!("zeus_gone_not_appended") {
+            return;
+        }
+        self.log.journal.append(effects, |log| {
+            let mut writer = Writer(log);
+            writer.u8(GONE);
+            writer.rest(key);
+        });
+    }
+
+    pub(crate) fn append_floors(&mut self, effects: &mut impl Effects<Self>) {
+        let floors = self.floor.kept();
+        if !mutant!("zeus_floors_not_appended") {
+            self.log.journal.append(effects, |log| write_floors(floors, log));
+        }
+    }
+
+    /// The log is durable up to a place.
+    pub(crate) fn on_durable(&mut self, lsn: Lsn, effects: &mut impl Effects<Self>) {
+        self.log.journal.note_durable(lsn);
+        self.advance(effects);
+    }
+
+    // --- restoring -------------------------------------------------------------------------------
+
+    pub(crate) fn restore_entry(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.try_to_restore(entry).map_err(|Malformed(field)| Unreadable(field))
+    }
+
+    fn try_to_restore(&mut self, entry: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader(entry);
+        match reader.u8()? {
+            CLUSTER => {
+                let cluster = Incarnation(reader.u64()?);
+                reader.end()?;
+                self.forget_restored();
+                self.log.cluster = cluster;
+            }
+            HEAD => {
+                self.log.cluster = Incarnation(reader.u64()?);
+                reader.end()?;
+            }
+            UPDATE => self.restore_update(&mut reader)?,
+            RECORD => {
+                let version = reader.timestamp()?;
+                let (key, content) = (read_key(&mut reader)?, read_content(&mut reader)?);
+                reader.end()?;
+                self.observe(version.version);
+                let item = Item { key, round: Timestamp::ZERO, content, base: None };
+                self.restore_item(version, DataState::Valid, &item);
+            }
+            GONE => {
+                self.table.remove_if(reader.rest(), |_| true);
+            }
+            FLOORS => {
+                let floors = [reader.u64()?, reader.u64()?, reader.u64()?];
+                reader.end()?;
+                if !mutant!("zeus_floors_not_restored") {
+                    self.restore_floors(floors);
+                }
+            }
+            CALLS => {
+                let shard = reader.u8()?;
+                self.calls.restore(shard, reader.rest())?;
+            }
+            _ => return Err(Malformed("unknown kind of entry")),
+        }
+        Ok(())
+    }
+
+    fn restore_update(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let flags = reader.u8()?;
+        if flags & !(DEPENDS | CALL) != 0 {
+            return Err(Malformed("unknown flags of a transaction"));
+        }
+        let (coordinator, slot) = (MemberNumber(reader.u32()?), reader.u64()?);
+        let (behind, version) = (u64::from(reader.u32()?), reader.u64()?);
+        if coordinator.0 > limits::MEMBER_NUMBER_MAX {
+            return Err(Malformed("a member's number"));
+        }
+        let depends_on: Vec<u64> = match flags & DEPENDS {
+            0 => Vec::new(),
+            _ => Slots::read(reader)?.iter().collect(),
+        };
+        let call = if flags & CALL != 0 { Some(Answered::read(reader)?) } else { None };
+        let mut items = Items::begin(reader.0.len());
+        let mut kept = Vec::new();
+        while !reader.0.is_empty() {
+            if kept.len() >= limits::TXN_KEYS_MAX {
+                return Err(Malformed("more keys than a transaction has"));
+            }
+            let (item, is_kept) = read_item(reader)?;
+            Items::push(&mut items, &item);
+            kept.push(is_kept || mutant!("zeus_restores_what_it_did_not_keep"));
+        }
+        let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
+        let version = Timestamp::new(version, WriterId::new(coordinator, lane));
+        self.observe(version.version);
+        let committed = slot.saturating_sub(behind);
+        self.restore_committed(coordinator, committed);
+        let stream = self.streams.entry(coordinator).or_default();
+        let is_decided = slot <= stream.committed;
+        let known = stream.applied.remove(slot);
+        let mut wholes = known.map(|known| known.wholes).unwrap_or_default();
+        let data = match is_decided || mutant!("zeus_restored_as_valid") {
+            true => DataState::Valid,
+            false => DataState::Invalid,
+        };
+        let all = Items::trusted(&items).iter().zip(kept);
+        for (item, _) in all.filter(|(_, is_kept)| *is_kept) {
+            if let Some(whole) = self.restore_item(version, data, &item) {
+                wholes.insert(item.key.into(), whole);
+            }
+        }
+        let call = Answered::write(call);
+        if is_decided {
+            self.calls.restore_call(&call);
+            return Ok(());
+        }
+        let applied = Applied::restored(version, depends_on, items, wholes, call);
+        self.streams.entry(coordinator).or_default().applied.insert(slot, applied);
+        Ok(())
+    }
+
+    /// What a transaction has left in a key, unless a later one is here. What is there then, if it was changed
+    /// in place.
+    fn restore_item(
+        &mut self,
+        version: Timestamp,
+        data: DataState,
+        item: &Item<'_>,
+    ) -> Option<Collection> {
+        let length = item.content.map_or(0, |content| content.bytes.len());
+        let is_delta = item.base.is_some();
+        let mut record = match is_delta {
+            true => self.table.lock_existing(item.key)?,
+            false => self.table.lock_key(item.key, length),
+        };
+        let held = record.meta().version;
+        if held < version {
+            let mut left = None;
+            match (item.content, item.base) {
+                (Some(content), Some(base)) => {
+                    // Without its base this node did not keep the key when it lost power.
+                    if held != base || record.large_mut().is_none() {
+                        return None;
+                    }
+                    left = change(&mut record, content, base, None);
+                    left.as_ref()?;
+                }
+                (Some(content), None) => record.set_content(content),
+                (None, _) => record.clear(),
+            }
+            record.set_meta(Meta { version, data, ..Meta::default() });
+            return left;
+        }
+        if held == version && data == DataState::Invalid {
+            record.set_meta(Meta { data, ..record.meta() });
+        }
+        // It is large or packed, as the table likes.
+        if is_delta && held == version {
+            record.large_mut().map(|large| large.clone())
+        } else {
+            None
+        }
+    }
+
+    /// A coordinator's slots are known to be committed up to this one.
+    fn restore_committed(&mut self, coordinator: MemberNumber, upto: u64) {
+        let stream = self.streams.entry(coordinator).or_default();
+        stream.committed = stream.committed.max(upto);
+        let next = |this: &mut Self| {
+            let stream = this.streams.get_mut(&coordinator)?;
+            stream.applied.pop_upto(upto)
+        };
+        while let Some((_, applied)) = next(self) {
+            self.calls.restore_call(&applied.call);
+            for item in Items::trusted(&applied.items).iter() {
+                let Some(mut record) = self.table.lock_existing(item.key) else { continue };
+                let meta = record.meta();
+                if meta.version == applied.version {
+                    record.set_meta(Meta { data: DataState::Valid, ..meta });
+                }
+            }
+        }
+    }
+
+    /// Every entry is in.
+    pub(crate) fn end_restore(&mut self) {
+        self.log.is_restored = true;
+        if !mutant!("zeus_decided_replayed") {
+            self.restore_decided();
+        }
+        self.drop_overwritten();
+    }
+
+    /// Transactions of which a key has a later version that is decided are committed, and so are those that
+    /// the floor has passed.
+    fn restore_decided(&mut self) {
+        let undecided: BTreeMap<Timestamp, (MemberNumber, u64)> = self
+            .streams
+            .iter()
+            .flat_map(|(from, stream)| {
+                stream.applied.iter().map(|(slot, applied)| (applied.version, (*from, slot)))
+            })
+            .collect();
+        let known = self.floor.kept()[0];
+        for (version, (coordinator, slot)) in &undecided {
+            let stream = &self.streams[coordinator];
+            let Some(applied) = stream.applied.get(*slot) else { continue };
+            let items = Items::trusted(&applied.items);
+            let is_overwritten = items.iter().any(|item| {
+                let held = self.table.lock_existing(item.key).map(|record| record.meta().version);
+                held.is_some_and(|held| held > *version && !undecided.contains_key(&held))
+            });
+            if is_overwritten || version.version <= known {
+                self.restore_committed(*coordinator, *slot);
+            }
+        }
+    }
+
+    /// A snapshot has values that were written after some that are undecided. Those are not known any more: a
+    /// transaction that is replayed leaves out a value that it has changed in place, and the one that
+    /// has overwritten it brings all of it.
+    fn drop_overwritten(&mut self) {
+        for stream in self.streams.values_mut() {
+            for applied in stream.applied.values_mut() {
+                let items = Items::trusted(&applied.items);
+                if items.iter().all(|item| item.base.is_none()) {
+                    continue;
+                }
+                let mut left = Items::begin(applied.items.len());
+                for item in items.iter() {
+                    let whole = applied.wholes.get(item.key);
+                    let mut packed = Vec::new();
+                    match (item.base, whole, item.content) {
+                        (Some(_), Some(whole), Some(content)) => {
+                            whole.pack(&mut packed);
+                            let content = Some(Content { bytes: &packed, ..content });
+                            Items::push(&mut left, &Item { content, base: None, ..item });
+                        }
+                        (Some(_), ..) => {
+                            let record = self.table.lock_existing(item.key);
+                            let held = record.map(|record| record.meta().version);
+                            if held.is_none_or(|held| held <= applied.version) {
+                                // Those that keep the key have what it changes.
+                                Items::push(&mut left, &item);
+                            }
+                        }
+                        (None, ..) => Items::push(&mut left, &item),
+                    }
+                }
+                applied.items = left;
+            }
+        }
+    }
+
+    fn forget_restored(&mut self) {
+        self.table.reset();
+        self.streams.clear();
+        self.calls = Default::default();
+        self.floor = Default::default();
+    }
+
+    /// Whether this node has had all of a shard since before the power went.
+    pub(crate) fn has_restored(&self, shard: usize) -> bool {
+        self.log.goes_on && self.layout.has_all(shard)
+    }
+
+    /// The first view that names this life decides what becomes of what was restored. Keys that the node does
+    /// not keep as a member of their group go: what it has of others may be old.
+    pub(crate) fn take_restored(&mut self, view: &View, effects: &mut impl Effects<Self>) {
+        self.log.goes_on = false;
+        if core::mem::replace(&mut self.log.has_begun, true) {
+            return;
+        }
+        let is_restored = core::mem::take(&mut self.log.is_restored);
+        let is_active = self.layout.is_active() || mutant!("zeus_shadow_goes_on");
+        self.log.goes_on = is_restored && is_active && self.log.cluster == view.cluster;
+        if !self.log.goes_on {
+            if is_restored {
+                self.forget_restored();
+            }
+            let cluster = view.cluster;
+            self.log.cluster = cluster;
+            let append = |log: &mut Vec<u8>| write_number(CLUSTER, cluster.0, log);
+            self.log.copied_at = self.log.journal.append(effects, append);
+            return;
+        }
+        effects.probe("zeus: goes on from its log");
+        let mut scan = Scan::default();
+        loop {
+            for key in scan.next_keys(&self.table, SAVE_RECORDS) {
+                if !self.layout.has_all(shard_of(&key)) {
+                    self.drop_record(&key, effects);
+                } else if let Some(record) = self.table.lock_existing(&key) {
+                    self.sweep.note(&key, record.content());
+                }
+            }
+            if scan.is_at_end() {
+                return;
+            }
+        }
+    }
+
+    // --- snapshots -------------------------------------------------------------------------------
+
+    pub(crate) fn save_some(
+        &mut self,
+        from: SavePoint,
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        let mut entry = Vec::new();
+        let begin = |part| Some(SavePoint { part, ..SavePoint::START });
+        match from.part {
+            HEAD_PART => {
+                write_number(HEAD, self.log.cluster.0, &mut entry);
+                write(&entry);
+                begin(OWN_PART)
+            }
+            OWN_PART => {
+                let next = self.save_own(from.at[0], bytes, write);
+                next.map_or(begin(STREAMS_PART), |slot| {
+                    Some(SavePoint { part: OWN_PART, at: [slot, 0] })
+                })
+            }
+            STREAMS_PART => {
+                let next = self.save_streams(from.at, bytes, write);
+                next.map_or(begin(RECORDS_PART), |at| Some(SavePoint { part: STREAMS_PART, at }))
+            }
+            RECORDS_PART => {
+                let (mut scan, mut written) = (Scan::at(from.at[0]), 0);
+                loop {
+                    for key in scan.next_keys(&self.table, SAVE_RECORDS) {
+                        written += self.save_record(&key, write);
+                    }
+                    if scan.is_at_end() {
+                        break begin(CALLS_PART);
+                    }
+                    if written >= bytes {
+                        break Some(SavePoint { part: RECORDS_PART, at: [scan.cursor(), 0] });
+                    }
+                }
+            }
+            CALLS_PART => self.save_calls(from.at, bytes, write).or(begin(FLOORS_PART)),
+            _ => {
+                // At the end: nothing that was forgotten on the way is above them.
+                write_floors(self.floor.kept(), &mut entry);
+                write(&entry);
+                None
+            }
+        }
+    }
+
+    /// Saves transactions of this node that are under way, behind a slot; the last one saved if there are more.
+    fn save_own(&self, after: u64, bytes: usize, write: &mut impl FnMut(&[u8])) -> Option<u64> {
+        let (mut written, coordinator) = (0, self.layout.number);
+        let mut slot = after.max(self.pipeline.committed);
+        while slot < self.pipeline.last() {
+            if written >= bytes.max(1) {
+                return Some(slot);
+            }
+            slot += 1;
+            let mut entry = Vec::new();
+            self.pipeline.write_slot(coordinator, slot, |update| {
+                write_update(update, |_| true, &mut entry);
+            });
+            if !mutant!("zeus_undecided_not_saved") {
+                write(&entry);
+            }
+            written += entry.len();
+        }
+        None
+    }
+
+    /// Saves what other coordinators have under way, behind a slot of one.
+    fn save_streams(
+        &self,
+        [from, after]: [u64; 2],
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<[u64; 2]> {
+        let mut written = 0;
+        for (coordinator, stream) in &self.streams {
+            let number = u64::from(coordinator.0);
+            for (slot, applied) in stream.applied.iter() {
+                if (number, slot) <= (from, after) {
+                    continue;
+                }
+                let mut entry = Vec::new();
+                let update = Appended {
+                    coordinator: *coordinator,
+                    slot,
+                    committed: stream.committed,
+                    version: applied.version,
+                    depends_on: &applied.depends_on,
+                    items: Items::trusted(&applied.items),
+                    wholes: &applied.wholes,
+                    call: &applied.call,
+                };
+                write_update(&update, |key| self.layout.in_group(key), &mut entry);
+                if !mutant!("zeus_undecided_not_saved") {
+                    write(&entry);
+                }
+                written += entry.len();
+                if written >= bytes {
+                    return Some([number, slot]);
+                }
+            }
+        }
+        None
+    }
+
+    fn save_record(&mut self, key: &Key, write: &mut impl FnMut(&[u8])) -> usize {
+        let Some(record) = self.table.lock_existing(key) else { return 0 };
+        if record.meta().extra != Extra::None {
+            return 0;
+        }
+        let (version, mut packed, mut entry) = (record.meta().version, Vec::new(), Vec::new());
+        write_record(key, version, record.whole(&mut packed), &mut entry);
+        drop(record);
+        write(&entry);
+        entry.len()
+    }
+
+    fn save_calls(
+        &self,
+        at: [u64; 2],
+        bytes: usize,
+        write: &mut impl FnMut(&[u8]),
+    ) -> Option<SavePoint> {
+        let (mut written, [mut shard, mut lease]) = (0, at);
+        for (number, tracker) in self.calls.trackers() {
+            if u64::from(number) < shard {
+                continue;
+            }
+            if u64::from(number) > shard {
+                (shard, lease) = (u64::from(number), 0);
+            }
+            let mut from = Some((LeaseId(lease), 0));
+            while let Some(next) = from {
+                if written >= bytes.max(1) && next.1 == 0 {
+                    return Some(SavePoint { part: CALLS_PART, at: [shard, next.0.0] });
+                }
+                let (mut sessions, mut entry) = (Vec::new(), Vec::new());
+                from = tracker.encode_from(next, bytes, &mut sessions);
+                write_calls(number, &sessions, &mut entry);
+                write(&entry);
+                written += entry.len();
+            }
+            (shard, lease) = (u64::from(number) + 1, 0);
+        }
+        None
+    }
+}

@@ -1,0 +1,407 @@
+//! Nodes that keep logs: what waits for them, and what comes back after the loss of power. With three
+//! nodes `y` belongs to 1, 2, 3 in this order.
+
+use quorate_harness::Logs;
+use quorate_machine::{Machine as _, Outcome, Rng};
+use quorate_storage::Store;
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role};
+use quorate_zeus::{Config, DataState, Zeus};
+
+use crate::calls::permit;
+use crate::support::{Cluster, MLT, Node, Replicas};
+
+fn cluster(logs: Logs, replicas: Replicas) -> Cluster {
+    let mut cluster = Cluster::logging(replicas, logs, (3, 0), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    cluster
+}
+
+/// Three nodes whose promises wait for their logs.
+fn durable() -> Cluster {
+    cluster(Logs::Sync, Replicas::default())
+}
+
+/// The same, where all collections are large.
+fn large() -> Cluster {
+    cluster(Logs::Sync, Replicas { packed_bytes_max: Some(|_| 0), ..Replicas::default() })
+}
+
+/// The power of all nodes goes, and of what was not durable nothing is left. All come back.
+fn cut_all(cluster: &mut Cluster) {
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=3).for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles: Vec<_> = (1..=3).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+}
+
+#[test]
+fn a_transaction_is_committed_when_it_is_durable_at_all_that_keep_it() {
+    let mut cluster = durable();
+    let tag = cluster.submit(1, "write=y:1");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 3, "r-inv");
+    assert!(cluster.take(2, 1, "r-ack").is_empty(), "it waits for the log of node 2");
+    cluster.flush_log(2);
+    cluster.flush_log(3);
+    cluster.deliver(2, 1, "r-ack");
+    cluster.deliver(3, 1, "r-ack");
+    cluster.assert_open(tag);
+    assert_eq!(cluster.meta(1, "y").data, DataState::Write);
+    assert_eq!(cluster.probed("zeus: a commit waits for the log"), 1);
+    cluster.flush_log(1);
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Done(Vec::new())));
+    assert_eq!(cluster.meta(1, "y").data, DataState::Valid);
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(2, "read=y"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_when_what_it_repeats_is_durable() {
+    let mut cluster = durable();
+    cluster.submit(1, "write=y:1");
+    let packet = cluster.deliver(1, 2, "r-inv");
+    cluster.inject(&packet);
+    assert!(cluster.take(2, 1, "r-ack").is_empty());
+    cluster.flush_log(2);
+    assert_eq!(cluster.take(2, 1, "r-ack").len(), 2);
+}
+
+#[test]
+fn without_waiting_for_logs_a_transaction_is_committed_at_once() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    let tag = cluster.submit(1, "write=y:1");
+    for node in [2, 3] {
+        cluster.deliver(1, node, "r-inv");
+        cluster.deliver(node, 1, "r-ack");
+    }
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Done(Vec::new())));
+}
+
+#[test]
+fn what_one_node_has_in_its_log_is_replayed_to_all() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1 write=d:1");
+    cluster.submit(1, "append=y:2 append=d:2");
+    cluster.submit(1, "append=d:3");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.flush_log(2);
+    cut_all(&mut cluster);
+    // Before all have recovered nobody reads it.
+    assert_eq!(cluster.meta(2, "y").data, DataState::Invalid);
+    cluster.deliver_all();
+    for node in 1..=3 {
+        assert_eq!(cluster.run(node, "read=y read=d"), ["12", "123"].map(|it| Some(it.to_owned())));
+    }
+    cluster.assert_quiet(["y", "d"].map(str::to_owned));
+}
+
+#[test]
+fn what_no_node_has_in_its_log_has_not_happened() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    cluster.submit(1, "append=y:2");
+    cluster.deliver(1, 2, "r-inv");
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, "read=y"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn lists_come_back_with_their_changes_from_snapshots_and_logs() {
+    let mut cluster = large();
+    cluster.run(1, "put=y:,0 write=d:0");
+    cluster.run(1, "push=y:,1");
+    assert!(!cluster.save_some(2, 0, 1), "it has begun");
+    cluster.run(1, "push=y:,2");
+    (1..=3).for_each(|node| cluster.save(node, 0));
+    cluster.run(1, "push=y:,3");
+    // Two are under way, of which node 2 saves what the last has left.
+    cluster.submit(1, "push=y:,4");
+    cluster.submit(1, "push=y:,5 write=d:5");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.save(2, 0);
+    for _ in 0..2 {
+        cut_all(&mut cluster);
+        cluster.deliver_all();
+        for node in 1..=3 {
+            let expected = [",0,1,2,3,4,5", "5"].map(|value| Some(value.to_owned()));
+            assert_eq!(cluster.run(node, "read=y read=d"), expected);
+        }
+    }
+}
+
+#[test]
+fn a_node_replays_also_what_it_does_not_keep() {
+    // With four nodes and two replicas `d` belongs to 2 and 3, and `c` to 1 and 4.
+    let replicas =
+        Replicas { replicas: Some(2), packed_bytes_max: Some(|_| 0), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    cluster.run(1, "put=d:,0 put=c:,0");
+    cluster.submit(1, "push=d:,1 push=c:,1");
+    cluster.deliver(1, 4, "r-inv");
+    cluster.flush_log(4);
+    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=4).for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles: Vec<_> = (1..=4).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.deliver_all();
+    let expected = [",0,1", ",0,1"].map(|value| Some(value.to_owned()));
+    assert_eq!(cluster.run(3, "read=d read=c"), expected);
+}
+
+#[test]
+fn a_node_that_restarts_alone_copies_everything_anew() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1 write=d:1");
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    cluster.run(1, "del=d write=y:2");
+    cluster.restart(2, 7);
+    cluster.set_role(2, Role::Shadow);
+    assert_eq!(cluster.record(2, "d"), None, "it may be old");
+    let deadline = cluster.now.monotonic + Duration::from_secs(1);
+    while !cluster.is_caught_up(2) && cluster.now.monotonic < deadline {
+        let packet = cluster.pool.first().map(|packet| (packet.from.0, packet.to.0, packet.kind()));
+        match packet {
+            Some((from, to, kind)) => drop(cluster.deliver(from, to, kind)),
+            None => {
+                assert!(!cluster.is_caught_up(2), "what it has copied is not durable");
+                cluster.flush_logs();
+                cluster.tick(MLT);
+            }
+        }
+    }
+    cluster.run_for(MLT * 5);
+    assert!(cluster.is_caught_up(2));
+    cluster.set_role(2, Role::Active);
+    cluster.deliver_all();
+    // Now it is one of those that have everything.
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.restart(2, 8);
+    [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+    cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.run(2, "read=y read=d"), [Some("2".to_owned()), None]);
+}
+
+#[test]
+fn a_learner_has_caught_up_when_what_it_has_copied_is_durable() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    cluster.start(2, 7);
+    cluster.set_role(2, Role::Shadow);
+    for _ in 0..200 {
+        let Some(packet) = cluster.pool.first() else { break };
+        let (from, to, kind) = (packet.from.0, packet.to.0, packet.kind());
+        cluster.deliver(from, to, kind);
+        [1, 3].into_iter().for_each(|node| _ = cluster.flush_log(node));
+    }
+    assert_eq!(cluster.record(2, "y").and_then(|(_, value)| value), Some("1".to_owned()));
+    assert!(!cluster.is_caught_up(2));
+    cluster.flush_log(2);
+    assert!(cluster.is_caught_up(2));
+}
+
+#[test]
+fn records_of_another_cluster_go() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    (1..=3).for_each(|node| cluster.restart(node, 5));
+    cluster.view.cluster = Incarnation(99);
+    let roles: Vec<_> = (1..=3).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "read=y"), [None]);
+    cluster.run(1, "write=d:1");
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, "read=y read=d"), [None, Some("1".to_owned())]);
+}
+
+#[test]
+fn what_a_node_has_of_keys_that_are_not_its_own_goes() {
+    // With four nodes and two replicas `d` belongs to 2 and 3.
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.deliver_all();
+    cluster.run(1, "write=d:1");
+    assert!(cluster.record(1, "d").is_some(), "it is the owner");
+    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
+    (1..=4).for_each(|node| cluster.restart(node, 5));
+    let roles: Vec<_> = (1..=4).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.deliver_all();
+    assert_eq!(cluster.record(1, "d"), None);
+    assert_eq!(cluster.run(1, "read=d"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn what_was_given_away_does_not_come_back() {
+    // With four nodes and two replicas `d` belongs to 2 and 3.
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    cluster.run(1, "write=d:1");
+    cluster.run(2, "write=d:2");
+    assert_eq!(cluster.record(1, "d"), None);
+    cluster.cut_power_unflushed(1);
+    cluster.restart(1, 5);
+    assert_eq!(cluster.record(1, "d"), None, "it may belong to the group of `d` by now");
+}
+
+#[test]
+fn a_node_restores_only_what_it_keeps() {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    // `c` belongs to 1 and 4: node 4 has all of the transaction in its log.
+    cluster.run(1, "write=d:1 write=c:1");
+    cluster.cut_power_unflushed(4);
+    cluster.restart(4, 5);
+    assert_eq!(cluster.record(4, "d"), None);
+    assert_eq!(cluster.record(4, "c").and_then(|(_, value)| value), Some("1".to_owned()));
+}
+
+#[test]
+fn floors_come_back() {
+    let collect_every = Some(Duration::from_millis(20));
+    let mut cluster = cluster(Logs::Sync, Replicas { collect_every, ..Replicas::default() });
+    cluster.run(1, "write=y:1 write=d:1");
+    cluster.run(1, "del=y");
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.record(2, "y"), None, "it is forgotten");
+    let floor = cluster.machine_of(2, "y").floor();
+    cut_all(&mut cluster);
+    assert_eq!(cluster.machine_of(2, "y").floor(), floor);
+    cluster.deliver_all();
+    (1..=3).for_each(|node| cluster.save(node, 0));
+    cut_all(&mut cluster);
+    assert_eq!(cluster.machine_of(2, "y").floor(), floor);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, "read=y read=d"), [None, Some("1".to_owned())]);
+}
+
+#[test]
+fn what_is_known_to_be_committed_is_not_replayed() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    cluster.run(2, "write=y:2");
+    cluster.run(2, "write=d:3");
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    // Node 2 has said that it had committed the second one, and so the first was.
+    assert_eq!(cluster.probed("zeus: a transaction is replayed"), 3);
+    assert_eq!(cluster.run(3, "read=y read=d"), ["2", "3"].map(|it| Some(it.to_owned())));
+}
+
+#[test]
+fn a_call_that_was_committed_is_answered_after_a_restart() {
+    let mut cluster = durable();
+    let tag = cluster.call(1, permit(0, 0), "append=y:1");
+    cluster.deliver_all();
+    let answer = cluster.outcome(tag).cloned();
+    assert!(matches!(answer, Some(Outcome::Done(_))));
+    cluster.run(1, "write=y:2");
+    for round in 0..3 {
+        if round == 1 {
+            (1..=3).for_each(|node| cluster.save(node, 0));
+        }
+        cut_all(&mut cluster);
+        cluster.deliver_all();
+        let again = cluster.call(2, permit(0, 0), "append=y:1");
+        cluster.deliver_all();
+        assert_eq!(cluster.outcome(again).cloned(), answer);
+    }
+    assert_eq!(cluster.run(2, "read=y"), [Some("2".to_owned())]);
+}
+
+// --- bytes ---------------------------------------------------------------------------------------
+
+#[test]
+fn entries_have_these_bytes() {
+    let mut cluster = large();
+    cluster.run(1, "write=y:1");
+    cluster.run(1, "put=d:,0");
+    cluster.submit(1, "push=d:,1 del=y");
+    cluster.call(1, permit(0, 0), "write=y:2");
+    cluster.deliver_all();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut entries: Vec<String> = cluster.log_of(2, 0).into_iter().map(hex).collect();
+    cluster.save(2, 0);
+    entries.extend(cluster.log_of(2, 0).into_iter().map(hex));
+    let written: String = entries.iter().map(|line| format!("{line}\n")).collect();
+    if std::env::var_os("QUORATE_BLESS").is_some() {
+        std::fs::write("tests/zeus/entries.golden", &written).expect("the golden file");
+    }
+    assert_eq!(written, include_str!("entries.golden"));
+}
+
+#[test]
+fn a_small_value_costs_little_more_than_itself_in_the_log() {
+    /// What the log adds to an entry.
+    const FRAMING: usize = 27;
+    let mut cluster = durable();
+    let (key, value) = ("a-key-of-sixteen", "v".repeat(100));
+    cluster.run(1, &format!("write={key}:{value}"));
+    for node in 1..=3 {
+        let log = cluster.log_of(node, 0);
+        let entry = log.last().expect("it was appended").len() + FRAMING;
+        assert!(entry * 10 <= (key.len() + value.len()) * 16, "{entry}");
+    }
+}
+
+fn fresh() -> Node {
+    let config = Config::new(NodeId(1), Incarnation(1), LaneId(0), 1);
+    Zeus::new(config, Store::new(1).shared_table(0))
+}
+
+#[test]
+fn damaged_entries_are_unreadable_and_nothing_worse() {
+    let mut cluster = large();
+    cluster.run(1, "write=y:1 put=d:,0");
+    cluster.call(1, permit(0, 0), "push=d:,1");
+    cluster.deliver_all();
+    cluster.submit(1, "push=d:,2 del=y");
+    cluster.submit(1, "push=d:,3");
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 2, "r-inv");
+    let mut entries: Vec<Vec<u8>> = cluster.log_of(2, 0).into_iter().map(<[u8]>::to_vec).collect();
+    cluster.save(2, 0);
+    entries.extend(cluster.log_of(2, 0).into_iter().map(<[u8]>::to_vec));
+    let mut rng = Rng::new(7);
+    for (at, entry) in entries.iter().enumerate() {
+        for length in 0..entry.len() {
+            let _ = fresh().restore(&entry[..length]);
+        }
+        for _ in 0..300 {
+            let mut damaged = entry.clone();
+            for _ in 0..=rng.below(3) {
+                let place = rng.below(entry.len() as u64) as usize;
+                damaged[place] = rng.below(256) as u8;
+            }
+            let mut node = fresh();
+            for before in &entries[..at] {
+                assert_eq!(node.restore(before), Ok(()));
+            }
+            if node.restore(&damaged).is_ok() {
+                node.restored();
+                node.check_invariants();
+            }
+        }
+    }
+    assert!(fresh().restore(&[]).is_err());
+    assert!(fresh().restore(&[99]).is_err());
+}

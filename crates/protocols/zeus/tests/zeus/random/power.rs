@@ -1,0 +1,135 @@
+//! Random runs of nodes that keep logs: power goes at any moment, of one node or of all.
+
+use std::collections::BTreeSet;
+
+use quorate_harness::Logs;
+use quorate_types::{Role, placement};
+
+use super::{PLAN, Plan, Run, sweep};
+
+impl Run {
+    /// The next life of an expelled or crashed node, as a shadow.
+    pub(super) fn come_back(&mut self, node: u16) {
+        if self.cluster.hosts[&node].up {
+            self.cluster.begin_life(node);
+        } else {
+            let seed = self.rng.next_u64() >> 16;
+            let ahead = (self.rng.below(self.plan.skew.max(1)) * 1000) as i64;
+            if self.plan.logs != Logs::None && self.rng.chance(3, 4) {
+                self.cluster.restart_ahead(node, seed, ahead);
+            } else {
+                self.cluster.start_ahead(node, seed, ahead);
+            }
+        }
+        self.decide(node, Role::Shadow);
+    }
+
+    pub(super) fn end_process(&mut self, node: u16) {
+        if self.plan.logs != Logs::None && self.rng.chance(1, 2) {
+            self.cluster.cut_power(node, &mut self.rng);
+        } else {
+            self.cluster.crash(node);
+        }
+    }
+
+    /// What disks do while a cluster runs; sometimes all nodes lose power.
+    pub(super) fn disks(&mut self) {
+        let node = self.node();
+        match self.rng.below(400) {
+            0 => self.lose_power(),
+            1..=30 if self.cluster.hosts[&node].up => {
+                let bytes = self.rng.below(200) as usize;
+                self.cluster.save_some(node, 0, bytes);
+            }
+            31..=120 => {
+                self.cluster.flush_log(node);
+            }
+            _ => {}
+        }
+    }
+
+    /// All nodes lose power. Some come back without what they had, but not all that have a shard.
+    fn lose_power(&mut self) {
+        for node in self.nodes() {
+            self.cluster.cut_power(node, &mut self.rng);
+        }
+        self.note_answers();
+        self.disorder.forget_news();
+        self.cluster.pool.clear();
+        let mut roles = Vec::new();
+        let mut lost = BTreeSet::new();
+        for node in self.nodes() {
+            let Some(role) = self.role(node) else { continue };
+            if role == Role::Down {
+                // It starts again later.
+                roles.push((node, role));
+                continue;
+            }
+            let seed = self.rng.next_u64() >> 16;
+            let ahead = (self.rng.below(self.plan.skew.max(1)) * 1000) as i64;
+            let is_lost = |shard| {
+                let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);
+                let mut others = group.into_iter().map(|node| node.0);
+                !others.any(|other| {
+                    let is_away = other == node || lost.contains(&other);
+                    !is_away && self.role(other) == Some(Role::Active)
+                })
+            };
+            let is_needed = role == Role::Active && (0..placement::SHARDS).any(is_lost);
+            if is_needed || self.rng.chance(5, 6) {
+                self.cluster.restart_ahead(node, seed, ahead);
+                roles.push((node, role));
+            } else {
+                lost.insert(node);
+                self.cluster.start_ahead(node, seed, ahead);
+                roles.push((node, Role::Shadow));
+            }
+        }
+        let view = self.cluster.decide(&roles);
+        self.disorder.announce(&view);
+    }
+}
+
+const DURABLE: Plan = Plan { logs: Logs::Sync, steps: 500, ..PLAN };
+
+#[test]
+fn what_was_answered_survives_the_loss_of_all_power() {
+    let probes = sweep(300, DURABLE);
+    for name in ["zeus: goes on from its log", "zeus: a commit waits for the log"] {
+        assert!(probes.get(name).is_some_and(|count| *count > 100), "seldom: {name}: {probes:?}");
+    }
+    sweep(100, Plan { nodes: 5, keys: 4, ..DURABLE });
+    sweep(100, Plan { lost: 200, repeated: 200, ..DURABLE });
+    sweep(100, Plan { nodes: 4, replicas: 2, trouble: 30, ..DURABLE });
+}
+
+#[test]
+fn what_was_deleted_stays_away_after_the_loss_of_all_power() {
+    let plan = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..DURABLE };
+    let mut probes = sweep(100, plan);
+    probes.extend(sweep(100, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
+    let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
+    probes.extend(sweep(100, Plan { nodes: 4, replicas: 2, ..moves }));
+    for name in ["zeus: a record is forgotten", "zeus: a replica has joined"] {
+        assert!(probes.contains_key(name), "never: {name}");
+    }
+}
+
+#[test]
+fn data_that_moves_survives_the_loss_of_all_power() {
+    let plan = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 700, ..DURABLE };
+    sweep(150, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(60, Plan { nodes: 5, ..plan });
+    sweep(60, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
+}
+
+#[test]
+fn lists_that_are_changed_in_place_survive_the_loss_of_all_power() {
+    let plan = Plan { lists: true, ..DURABLE };
+    sweep(150, plan);
+    sweep(60, Plan { nodes: 5, keys: 4, trouble: 40, ..plan });
+    let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 700, ..plan };
+    sweep(100, Plan { nodes: 4, replicas: 2, ..moves });
+    let often = Plan { sent: 40, locality: 100, trouble: 60, lost: 200, keys: 2, ..plan };
+    sweep(100, Plan { replicas: 2, ..often });
+}
