@@ -9,13 +9,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 
 use rustix::process::Signal;
 use support::dev::Dev;
 use support::redis::{Raw, Redis};
-use support::{Cluster, keyspace};
+use support::{Cluster, PATIENCE, keyspace};
 
 /// A directory of a test, gone with this value.
 struct Directory(PathBuf);
@@ -507,6 +507,61 @@ fn an_export_is_whole_or_nothing() {
     assert_eq!(names, ["out.rdb"]);
 }
 
+/// Says that something is over, also if a test fails there.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Each key is of one moment while others write: a value never has the expiry of another one.
+#[test]
+fn a_key_is_exported_with_its_own_expiry() {
+    const KEYS: u64 = 150;
+    const EXPIRY: u64 = 4_000_000_000_000;
+    let directory = Directory::new("moment");
+    for engine in ["meerkat", "hermes"] {
+        let dev = Dev::start(&["--engine", engine]);
+        let write = |client: &mut Raw, round: u64| {
+            for key in 0..KEYS {
+                let (value, at) = (round * KEYS + key, EXPIRY + round * KEYS + key);
+                call(client, &format!("SET key:{key} {value} PXAT {at}"));
+            }
+        };
+        write(&mut Raw::new(dev.clients[0]), 0);
+        let out = directory.file(&format!("{engine}.rdb"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = Raw::new(dev.clients[0]);
+                let mut round = 0;
+                while !is_over.load(Relaxed) {
+                    round += 1;
+                    write(&mut client, round);
+                }
+            });
+            let _end = End(&is_over);
+            for _ in 0..5 {
+                run(&["export", "--force", "--out", &out, "--target", &at(dev.clients[1])]);
+            }
+        });
+        let name = format!("{engine}.rdb");
+        let copy = redis(&directory, &["--dbfilename", &name]);
+        let mut client = Raw::new(copy.port);
+        let number = |reply: String| -> u64 {
+            let mut lines = reply.rsplit("\r\n");
+            lines.find_map(|line| line.trim_start_matches(':').parse().ok()).unwrap()
+        };
+        for key in 0..KEYS {
+            let value = number(call(&mut client, &format!("GET key:{key}")));
+            let expiry = number(call(&mut client, &format!("PEXPIRETIME key:{key}")));
+            assert_eq!(expiry, EXPIRY + value, "{engine}, key:{key}");
+        }
+    }
+}
+
 /// A way to a server that breaks each connection after so many bytes of commands, and the last one not
 /// at all. Says when it breaks one.
 fn breaking(port: u16, cuts: Vec<usize>) -> (u16, Receiver<()>) {
@@ -596,7 +651,7 @@ fn a_node_that_dies_meanwhile_costs_no_key() {
         let targets = format!("{},{}", at(way), at(cluster.clients[1]));
         let told = std::thread::scope(|scope| {
             let import = scope.spawn(|| run(&["import", &file, "--db", "0", "--target", &targets]));
-            broken.recv().unwrap();
+            broken.recv_timeout(PATIENCE).unwrap();
             nodes[0].signal(Signal::KILL);
             import.join().unwrap()
         });
