@@ -44,13 +44,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "membership_admits_a_source_as_shadow",
-        home: "membership",
-        guard: "who has the last copy on disk is not made to copy",
-        checks: &[DISKS],
-        in_gate: false,
-    },
-    Mutant {
         name: "membership_admits_a_foreign_disk",
         home: "membership",
         guard: "a disk of another cluster is not overwritten",

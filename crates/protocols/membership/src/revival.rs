@@ -77,9 +77,7 @@ impl Membership {
 
     /// Whether a node that is back is to be taken in as an active member, together with others.
     pub(crate) fn is_to_be_revived(&self, node: NodeId) -> bool {
-        self.sources().contains(node)
-            && self.orphaned().contains(node)
-            && !mutant!("membership_admits_a_source_as_shadow")
+        self.sources().contains(node) && self.orphaned().contains(node)
     }
 
     /// The revived view, if one is needed and enough nodes are back. The active members that are missing
