@@ -250,7 +250,7 @@ impl Export {
                     let error = refused.unwrap_or(error);
                     match trouble(&error) {
                         Some(trouble) => return Err(trouble),
-                        None if error.contains("longer than") => too_long.push(key),
+                        None if large::is_too_long(&error) => too_long.push(key),
                         None => self.leave_out(key, error),
                     }
                 }

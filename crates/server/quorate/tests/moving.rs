@@ -357,6 +357,18 @@ fn collections_of_many_megabytes_come_in_and_go_out() {
             call(&mut client, &format!("{name}{items}"));
         }
     }
+    // Few of them are as much.
+    let long = "w".repeat(600_000);
+    for number in 0..40 {
+        for name in [
+            "RPUSH list:few",
+            "SADD set:few",
+            &format!("HSET hash:few {number}"),
+            "ZADD zset:few 1",
+        ] {
+            call(&mut client, &format!("{name} {long}{number}"));
+        }
+    }
     call(&mut client, "PEXPIREAT zset 4000000000123");
     call(&mut client, "SAVE");
     let dev = Dev::start(&["--nodes", "1"]);

@@ -8,7 +8,8 @@ use quorate_rdb::{Form, crc64, write_length, write_string};
 
 use crate::transfer::{Connection, Reply, Target, Trouble, command, trouble};
 
-/// Items that are asked for at once.
+/// Items that are asked for at once, unless their answer would be too long: then half as many are, and so
+/// on.
 const ITEMS_AT_ONCE: u64 = 1000;
 /// How often a key is read that changes all the time.
 const ROUNDS_MAX: u32 = 20;
@@ -82,8 +83,9 @@ type Value = (Form, u64, Vec<u8>);
 
 fn list(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
     let (mut count, mut items) = (0, Vec::new());
+    let mut at_once = ITEMS_AT_ONCE;
     loop {
-        let elements = range(connection, &[b"LRANGE", key], count, &[])?;
+        let elements = range(connection, &[b"LRANGE", key], count, &mut at_once, &[])?;
         if elements.is_empty() {
             return Ok((Form::List, count, items));
         }
@@ -94,14 +96,16 @@ fn list(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
 
 fn sorted_set(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
     let (mut count, mut items) = (0, Vec::new());
+    let mut at_once = ITEMS_AT_ONCE;
     loop {
-        let parts = range(connection, &[b"ZRANGE", key], count, &[b"WITHSCORES"])?;
+        let more: &[&[u8]] = &[b"WITHSCORES"];
+        let parts = range(connection, &[b"ZRANGE", key], count, &mut at_once, more)?;
         if parts.is_empty() {
             return Ok((Form::SortedSet, count, items));
         }
         for pair in parts.chunks(2) {
-            let score =
-                pair.get(1).and_then(|score| std::str::from_utf8(score).ok()?.parse::<f64>().ok());
+            let score = pair.get(1).and_then(|score| std::str::from_utf8(score).ok());
+            let score = score.and_then(|score| score.parse::<f64>().ok());
             let score = score.ok_or_else(|| anyhow!("ZRANGE answered a member without a score"))?;
             write_string(&pair[0], &mut items);
             items.extend_from_slice(&score.to_le_bytes());
@@ -115,11 +119,16 @@ fn range(
     connection: &mut Connection,
     words: &[&[u8]],
     from: u64,
+    at_once: &mut u64,
     more: &[&[u8]],
 ) -> Result<Vec<Vec<u8>>, Trouble> {
-    let (first, last) = (from.to_string(), (from + ITEMS_AT_ONCE - 1).to_string());
-    let words = [words, &[first.as_bytes(), last.as_bytes()], more].concat();
-    strings(ask(connection, &words)?)
+    loop {
+        let (first, last) = (from.to_string(), (from + *at_once - 1).to_string());
+        let words = [words, &[first.as_bytes(), last.as_bytes()], more].concat();
+        if let Some(reply) = ask_for_some(connection, &words, at_once)? {
+            return strings(reply);
+        }
+    }
 }
 
 /// A set or a hash: members, or fields with their values, which may be told twice.
@@ -128,10 +137,12 @@ fn scanned(connection: &mut Connection, key: &[u8], form: Form) -> Result<Value,
         Form::Set => (b"SSCAN", 1),
         _ => (b"HSCAN", 2),
     };
-    let count = ITEMS_AT_ONCE.to_string();
+    let mut at_once = ITEMS_AT_ONCE;
     let (mut seen, mut items, mut cursor) = (HashSet::new(), Vec::new(), b"0".to_vec());
     loop {
-        let reply = ask(connection, &[name, key, &cursor, b"COUNT", count.as_bytes()])?;
+        let count = at_once.to_string();
+        let words = [name, key, &cursor, b"COUNT", count.as_bytes()];
+        let Some(reply) = ask_for_some(connection, &words, &mut at_once)? else { continue };
         let parts = match reply {
             Reply::Array(parts) => <[Reply; 2]>::try_from(parts).map_err(Reply::Array),
             other => Err(other),
@@ -162,15 +173,43 @@ fn strings(reply: Reply) -> Result<Vec<Vec<u8>>, Trouble> {
 }
 
 fn ask(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
+    match send(connection, words)? {
+        Reply::Error(error) => Err(refused(words, &error)),
+        reply => Ok(reply),
+    }
+}
+
+/// Asks for so many items. If they are too long for one answer there is none, and fewer are to be asked for.
+fn ask_for_some(
+    connection: &mut Connection,
+    words: &[&[u8]],
+    at_once: &mut u64,
+) -> Result<Option<Reply>, Trouble> {
+    match send(connection, words)? {
+        Reply::Error(error) if is_too_long(&error) && *at_once > 1 => {
+            *at_once /= 2;
+            Ok(None)
+        }
+        Reply::Error(error) => Err(refused(words, &error)),
+        reply => Ok(Some(reply)),
+    }
+}
+
+fn send(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
     let mut bytes = Vec::new();
     command(words.iter().copied(), &mut bytes);
     connection.send(&bytes)?;
-    match connection.reply()? {
-        Reply::Error(error) => Err(trouble(&error).unwrap_or_else(|| {
-            anyhow!("the target answered {error} to {}", words[0].escape_ascii()).into()
-        })),
-        reply => Ok(reply),
-    }
+    Ok(connection.reply()?)
+}
+
+fn refused(words: &[&[u8]], error: &str) -> Trouble {
+    let name = words[0].escape_ascii();
+    trouble(error).unwrap_or_else(|| anyhow!("the target answered {error} to {name}").into())
+}
+
+/// Whether a command was refused since its answer would be too long.
+pub(super) fn is_too_long(error: &str) -> bool {
+    error.contains("would be longer than")
 }
 
 fn strange(name: &str, reply: &Reply) -> Trouble {
