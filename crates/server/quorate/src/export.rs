@@ -5,6 +5,7 @@
 
 mod file;
 mod large;
+mod stream;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};

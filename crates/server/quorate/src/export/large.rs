@@ -6,11 +6,12 @@ use std::collections::HashSet;
 use anyhow::anyhow;
 use quorate_rdb::{Form, crc64, write_length, write_string};
 
+use super::stream;
 use crate::transfer::{Connection, Reply, Target, Trouble, command, trouble};
 
 /// Items that are asked for at once, unless their answer would be too long: then half as many are, and so
 /// on.
-const ITEMS_AT_ONCE: u64 = 1000;
+pub(super) const ITEMS_AT_ONCE: u64 = 1000;
 /// How often a key is read that changes all the time.
 const ROUNDS_MAX: u32 = 20;
 /// The version that a payload of these forms has.
@@ -37,21 +38,20 @@ fn read_from(connection: &mut Connection, key: &[u8]) -> Result<Read, Trouble> {
         ask(connection, &[b"WATCH", key])?;
         let value = match ask(connection, &[b"TYPE", key])? {
             Reply::Status(kind) => match kind.as_str() {
-                "list" => Some(list(connection, key)?),
-                "set" => Some(scanned(connection, key, Form::Set)?),
-                "hash" => Some(scanned(connection, key, Form::Hash)?),
-                "zset" => Some(sorted_set(connection, key)?),
+                "list" => list(connection, key)?,
+                "set" => scanned(connection, key, Form::Set)?,
+                "hash" => scanned(connection, key, Form::Hash)?,
+                "zset" => sorted_set(connection, key)?,
+                "stream" => (Form::Stream, stream::read(connection, key)?),
                 "none" => return Ok(Read::Gone),
-                _ => None,
+                _ => {
+                    ask(connection, &[b"UNWATCH"])?;
+                    return Ok(Read::Not(format!("{kind} is no type that is known here")));
+                }
             },
             other => return Err(strange("TYPE", &other)),
         };
-        let Some((form, count, items)) = value else {
-            ask(connection, &[b"UNWATCH"])?;
-            return Ok(Read::Not(
-                "it is too long for one answer, and a stream is read as a whole".into(),
-            ));
-        };
+        let (form, value) = value;
         ask(connection, &[b"MULTI"])?;
         ask(connection, &[b"PEXPIRETIME", key])?;
         match ask(connection, &[b"EXEC"])? {
@@ -59,7 +59,7 @@ fn read_from(connection: &mut Connection, key: &[u8]) -> Result<Read, Trouble> {
                 let [Reply::Int(expiry)] = parts[..] else {
                     return Err(strange("EXEC", &Reply::Array(parts)));
                 };
-                return Ok(Read::Value { payload: payload(form, count, &items), expiry });
+                return Ok(Read::Value { payload: payload(form, &value), expiry });
             }
             // It has changed.
             Reply::Null => {}
@@ -69,17 +69,24 @@ fn read_from(connection: &mut Connection, key: &[u8]) -> Result<Read, Trouble> {
     Ok(Read::Not(format!("it is read in pieces, and changed meanwhile, {ROUNDS_MAX} times")))
 }
 
-fn payload(form: Form, count: u64, items: &[u8]) -> Vec<u8> {
+fn payload(form: Form, value: &[u8]) -> Vec<u8> {
     let mut payload = vec![form as u8];
-    write_length(count as usize, &mut payload);
-    payload.extend_from_slice(items);
+    payload.extend_from_slice(value);
     payload.extend_from_slice(&VERSION.to_le_bytes());
     payload.extend_from_slice(&crc64(&payload).to_le_bytes());
     payload
 }
 
-/// The form of a value, how many items it has, and these.
-type Value = (Form, u64, Vec<u8>);
+/// The form of a value, and the value in it.
+type Value = (Form, Vec<u8>);
+
+/// A value that is items, one behind the other.
+fn value(form: Form, count: u64, mut items: Vec<u8>) -> Value {
+    let mut value = Vec::with_capacity(items.len() + 9);
+    write_length(count as usize, &mut value);
+    value.append(&mut items);
+    (form, value)
+}
 
 fn list(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
     let (mut count, mut items) = (0, Vec::new());
@@ -87,7 +94,7 @@ fn list(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble> {
     loop {
         let elements = range(connection, &[b"LRANGE", key], count, &mut at_once, &[])?;
         if elements.is_empty() {
-            return Ok((Form::List, count, items));
+            return Ok(value(Form::List, count, items));
         }
         count += elements.len() as u64;
         elements.iter().for_each(|element| write_string(element, &mut items));
@@ -101,7 +108,7 @@ fn sorted_set(connection: &mut Connection, key: &[u8]) -> Result<Value, Trouble>
         let more: &[&[u8]] = &[b"WITHSCORES"];
         let parts = range(connection, &[b"ZRANGE", key], count, &mut at_once, more)?;
         if parts.is_empty() {
-            return Ok((Form::SortedSet, count, items));
+            return Ok(value(Form::SortedSet, count, items));
         }
         for pair in parts.chunks(2) {
             let score = pair.get(1).and_then(|score| std::str::from_utf8(score).ok());
@@ -157,13 +164,13 @@ fn scanned(connection: &mut Connection, key: &[u8], form: Form) -> Result<Value,
             }
         }
         if next == b"0" {
-            return Ok((form, seen.len() as u64, items));
+            return Ok(value(form, seen.len() as u64, items));
         }
         cursor = next;
     }
 }
 
-fn strings(reply: Reply) -> Result<Vec<Vec<u8>>, Trouble> {
+pub(super) fn strings(reply: Reply) -> Result<Vec<Vec<u8>>, Trouble> {
     let Reply::Array(parts) = reply else { return Err(strange("a range", &reply)) };
     let parts = parts.into_iter().map(|part| match part {
         Reply::Bulk(part) => Ok(part),
@@ -172,7 +179,7 @@ fn strings(reply: Reply) -> Result<Vec<Vec<u8>>, Trouble> {
     parts.collect()
 }
 
-fn ask(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
+pub(super) fn ask(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
     match send(connection, words)? {
         Reply::Error(error) => Err(refused(words, &error)),
         reply => Ok(reply),
@@ -180,7 +187,7 @@ fn ask(connection: &mut Connection, words: &[&[u8]]) -> Result<Reply, Trouble> {
 }
 
 /// Asks for so many items. If they are too long for one answer there is none, and fewer are to be asked for.
-fn ask_for_some(
+pub(super) fn ask_for_some(
     connection: &mut Connection,
     words: &[&[u8]],
     at_once: &mut u64,
@@ -212,7 +219,7 @@ pub(super) fn is_too_long(error: &str) -> bool {
     error.contains("would be longer than")
 }
 
-fn strange(name: &str, reply: &Reply) -> Trouble {
+pub(super) fn strange(name: &str, reply: &Reply) -> Trouble {
     anyhow!("the target answered {name} with {reply:?}").into()
 }
 
