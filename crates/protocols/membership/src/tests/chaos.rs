@@ -35,16 +35,20 @@ impl Plan {
     }
 }
 
-/// One fault, from the seed.
-fn disturb(world: &mut World, plan: &Plan, asked: &mut NodeSet) {
-    let nodes = plan.nodes;
-    // A leaving node ends soon, whether the others agreed or not.
+/// A leaving node ends soon, whether the others agreed or not.
+fn end_leaving(world: &mut World, nodes: u16) {
     for node in 1..=nodes {
         let machine = world.nodes[&NodeId(node)].machine.as_ref();
         if machine.is_some_and(|machine| machine.leaving.is_some()) {
             world.kill(node);
         }
     }
+}
+
+/// One fault, from the seed.
+fn disturb(world: &mut World, plan: &Plan, asked: &mut NodeSet) {
+    let nodes = plan.nodes;
+    end_leaving(world, nodes);
     let node = 1 + world.rng.below(u64::from(nodes)) as u16;
     match world.rng.below(if plan.moves { 15 } else { 11 }) {
         0 | 1 => {
@@ -184,6 +188,7 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
             disturb(&mut world, &plan, &mut asked);
         }
         (world.cut, world.loss_percent, world.delay_max) = (None, 0, MS);
+        end_leaving(&mut world, nodes);
         for node in 1..=nodes {
             if world.nodes[&NodeId(node)].machine.is_none() {
                 world.start(node);
