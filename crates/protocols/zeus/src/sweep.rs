@@ -297,7 +297,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return Fate::Keep;
         }
         let is_lent = self.lanes.is_lent(key) && !mutant!("zeus_walk_takes_what_is_lent");
-        if self.rounds.contains_key(key) || self.readers.contains(key) || is_lent {
+        if self.rounds.contains_key(key) || is_lent {
             return Fate::ComeBack;
         }
         if !self.layout.keeps(shard) && !self.owns_by_name(key) {
@@ -315,7 +315,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let is_settled = (meta.data, meta.state) == (DataState::Valid, OwnerState::Valid);
         let is_copied = self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
-        if !is_settled || !self.pipeline.is_done_with(key) || !is_copied {
+        // Extra readers leave when they hear that the key is deleted.
+        let has_readers = self.readers.contains(key);
+        if !is_settled || !self.pipeline.is_done_with(key) || !is_copied || has_readers {
             return Fate::ComeBack;
         }
         let has_owner = self.layout.node_of(meta.owner).is_some();

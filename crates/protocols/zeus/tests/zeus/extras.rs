@@ -5,7 +5,7 @@ use quorate_harness::Packet;
 use quorate_types::{Duration, LaneId, Role, lane_of_key};
 use quorate_zeus::{DataState, Extra};
 
-use crate::support::{Cluster, MLT, Replicas};
+use crate::support::{Cluster, MLT, Replicas, WALL};
 use crate::txn::txn;
 
 /// Four nodes; one read of another node's key is enough to want a copy.
@@ -179,6 +179,18 @@ fn a_copy_ends_when_the_key_is_deleted() {
     assert_eq!(cluster.record(1, "d"), None);
     assert_eq!(cluster.extra_readers("d"), [0; 0]);
     cluster.run(1, "read=d");
+    quiet(&mut cluster);
+}
+
+#[test]
+fn a_value_expires_although_it_has_extra_readers() {
+    let mut cluster = read_by(&[]);
+    cluster.run(2, &format!("expire=d:{}", WALL / 1_000_000 + 500));
+    give_copy(&mut cluster, 1, "d");
+    cluster.run_for(Duration::from_secs(3));
+    let left = [1, 2, 3].map(|node| cluster.record(node, "d").and_then(|(_, value)| value));
+    assert_eq!(left, [None, None, None]);
+    assert_eq!((cluster.extra_readers("d"), cluster.record(1, "d")), (vec![], None));
     quiet(&mut cluster);
 }
 
@@ -511,6 +523,29 @@ fn a_grant_brings_nothing_back_that_another_lane_has_deleted() {
     cluster.inject(&grant);
     cluster.deliver_all();
     assert_eq!(cluster.record(1, &b), None);
+    cluster.run_for(MLT * 3);
+    cluster.assert_quiet([a, b]);
+}
+
+/// A transaction of one lane waits for the commit of a copy of another, which ends meanwhile: it asks other
+/// nodes, and no key moves.
+#[test]
+fn a_lane_that_waits_for_a_copy_that_ends_asks_other_nodes() {
+    let (mut cluster, [a, b]) = (nodes(2), keys());
+    cluster.run(2, &format!("write={a}:1 write={b}:1"));
+    give_copy(&mut cluster, 1, &a);
+    give_copy(&mut cluster, 1, &b);
+    let written = cluster.submit_on(2, 1, 7, txn(&format!("append={b}:2")));
+    cluster.deliver(2, 1, "r-inv");
+    let read = cluster.submit_on(1, 0, 8, txn(&format!("read={a} read={b}")));
+    cluster.deliver_all_mail();
+    cluster.assert_open(read);
+    let moved = cluster.submit_on(3, 1, 9, txn(&format!("append={b}:3")));
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(written), [Some("1")]);
+    assert_eq!(cluster.read_by(moved), [Some("12")]);
+    assert!(cluster.outcome(read).is_some());
+    assert_eq!((cluster.writers(&a), cluster.writers(&b)), (vec![2], vec![3]));
     cluster.run_for(MLT * 3);
     cluster.assert_quiet([a, b]);
 }
