@@ -115,6 +115,34 @@ fn a_read_moves_no_key() {
     assert_eq!(cluster.counted("acquired"), moved);
 }
 
+/// A node without a copy that reads a key often gets one. Its clients are still told not to keep what they
+/// read: the copy may end at any moment.
+#[test]
+fn a_key_that_is_read_often_is_copied() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster_with(lanes);
+        // All lanes know the view then.
+        (0..100).for_each(|_| cluster.turn(Duration::from_micros(100)));
+        let key = cluster.key_at([1, 2]);
+        cluster.run(1, &["SET", &key, "1"]);
+        for _ in 0..16 {
+            assert_eq!(cluster.run(0, &["GET", &key]), text("1"));
+        }
+        (0..100).for_each(|_| cluster.turn(Duration::from_micros(100)));
+        let forwarded = cluster.counted("forwarded");
+        assert_eq!(forwarded, 16, "with {lanes} lanes");
+        for round in 2..5 {
+            assert_eq!(cluster.run(0, &["GET", &key]), text(&(round - 1).to_string()));
+            assert_eq!(cluster.run(1, &["INCR", &key]), Reply::Int(round));
+        }
+        assert_eq!(cluster.counted("forwarded"), forwarded);
+        assert!(!cluster.holds(0, &key));
+        // It is written elsewhere.
+        cluster.run(3, &["INCR", &key]);
+        assert_eq!(cluster.run(0, &["GET", &key]), text("5"));
+    }
+}
+
 #[test]
 fn what_a_client_asks_for_takes_effect_in_order() {
     let mut cluster = cluster();
