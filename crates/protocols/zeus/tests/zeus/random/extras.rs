@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{PLAN, Plan, sweep};
+use super::{Logs, PLAN, Plan, sweep};
 
 #[test]
 fn reads_of_extra_copies_are_strictly_serializable() {
@@ -33,5 +33,15 @@ fn reads_of_extra_copies_are_strictly_serializable() {
     ] {
         let count = probes.get(name).copied().unwrap_or(0);
         assert!(count > least, "seldom: {name}: {count} times");
+    }
+}
+
+/// What comes back from a log are no extra copies: their owners don't know of them.
+#[test]
+fn extra_copies_end_when_all_power_is_lost() {
+    let plan = Plan { nodes: 6, replicas: 2, keys: 4, sent: 20, steps: 500, ..PLAN };
+    let probes = sweep(100, Plan { logs: Logs::Sync, extra_after: 1, ..plan });
+    for name in ["zeus: goes on from its log", "zeus: a reader gets a copy"] {
+        assert!(probes.get(name).is_some_and(|count| *count > 100), "seldom: {name}: {probes:?}");
     }
 }
