@@ -1,11 +1,68 @@
 //! Random runs of nodes that keep logs: power goes at any moment, of one node or of all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_harness::Logs;
-use quorate_types::{Role, placement};
+use quorate_machine::{Content, ValueKind};
+use quorate_rifl::{Call, LeaseId};
+use quorate_types::{MemberNumber, Role, Timestamp, WriterId, placement};
+use quorate_wire::Reader;
 
 use super::{PLAN, Plan, Run, sweep};
+use crate::support::{Written, text};
+use crate::txn::{appended, value_text};
+
+/// What a transaction leaves in a key, as text: all of it, or what it appends to that version.
+type LoggedValue = (Option<String>, Option<Timestamp>);
+
+/// A transaction in a log.
+struct Logged {
+    by: (MemberNumber, u64),
+    version: Timestamp,
+    call: Option<(LeaseId, u64)>,
+    items: Vec<(String, LoggedValue)>,
+}
+
+/// Reads an entry if it is a transaction.
+fn read_update(entry: &[u8]) -> Option<Logged> {
+    let mut reader = Reader(entry);
+    let is_update = reader.u8().ok()? == 2;
+    let flags = reader.u8().ok().filter(|_| is_update)?;
+    let by = (MemberNumber(reader.u32().ok()?), reader.u64().ok()?);
+    let (_, version) = (reader.u32().ok()?, reader.u64().ok()?);
+    let version = Timestamp::new(version, WriterId::new(by.0, 0));
+    if flags & 1 != 0 {
+        for _ in 0..reader.u32().ok()? {
+            reader.u64().ok()?;
+        }
+    }
+    let mut call = None;
+    if flags & 2 != 0 {
+        reader.u8().ok()?;
+        let named = Call::decode(&mut reader).ok()?;
+        call = Some((named.lease, named.sequence));
+        reader.u64().ok()?;
+        reader.bytes().ok()?;
+    }
+    let mut items = Vec::new();
+    while !reader.0.is_empty() {
+        let (key, flags) = (text(reader.bytes().ok()?), reader.u8().ok()?);
+        let base = if flags & 2 != 0 { Some(reader.timestamp().ok()?) } else { None };
+        let mut value = None;
+        if flags & 1 != 0 {
+            let flags = reader.u8().ok()?;
+            let kind = ValueKind::from_u8(reader.u8().ok()?)?;
+            let bytes = reader.bytes().ok()?;
+            if flags & 2 != 0 {
+                reader.u64().ok()?;
+            }
+            let content = Content { bytes, kind, expire_at: None };
+            value = Some(if base.is_some() { appended(bytes) } else { value_text(content, None) });
+        }
+        items.push((key, (value, base)));
+    }
+    Some(Logged { by, version, call, items })
+}
 
 impl Run {
     /// The next life of an expelled or crashed node, as a shadow.
@@ -25,10 +82,43 @@ impl Run {
     }
 
     pub(super) fn end_process(&mut self, node: u16) {
+        self.note_log(node);
         if self.plan.logs != Logs::None && self.rng.chance(1, 2) {
             self.cluster.cut_power(node, &mut self.rng);
         } else {
             self.cluster.crash(node);
+        }
+    }
+
+    /// A node without followers tells nobody what its transactions have written. What its log has may come
+    /// back all the same.
+    pub(super) fn note_log(&mut self, node: u16) {
+        if self.plan.logs == Logs::None {
+            return;
+        }
+        let written: Vec<Logged> =
+            self.cluster.log_of(node, 0).into_iter().filter_map(read_update).collect();
+        for Logged { by, version, call, items } in written {
+            let known = &mut self.cluster.subject.written;
+            let value = |known: &BTreeMap<Timestamp, Written>, key: &str, item: &LoggedValue| {
+                let (value, base) = item;
+                let Some(base) = base else { return Some(value.clone()) };
+                let keys = &known.get(base)?.keys;
+                let (_, before) = keys.iter().find(|(name, _)| name == key)?;
+                Some(Some(before.clone()? + value.as_deref()?))
+            };
+            let count = items.len();
+            let keys: Vec<_> = items
+                .into_iter()
+                .filter_map(|(key, item)| Some((value(known, &key, &item)?, key)))
+                .map(|(value, key)| (key, value))
+                .collect();
+            if keys.len() == count {
+                known.entry(version).or_insert(Written { by, keys });
+            }
+            if let Some(name) = call {
+                self.cluster.subject.attempts.entry(name).or_default().insert(version);
+            }
         }
     }
 
@@ -51,6 +141,7 @@ impl Run {
     /// All nodes lose power. Some come back without what they had, but not all that have a shard.
     fn lose_power(&mut self) {
         for node in self.nodes() {
+            self.note_log(node);
             self.cluster.cut_power(node, &mut self.rng);
         }
         self.note_answers();
@@ -99,6 +190,7 @@ fn what_was_answered_survives_the_loss_of_all_power() {
         assert!(probes.get(name).is_some_and(|count| *count > 100), "seldom: {name}: {probes:?}");
     }
     sweep(100, Plan { nodes: 5, keys: 4, ..DURABLE });
+    sweep(60, Plan { nodes: 1, ..DURABLE });
     sweep(100, Plan { lost: 200, repeated: 200, ..DURABLE });
     sweep(100, Plan { nodes: 4, replicas: 2, trouble: 30, ..DURABLE });
 }
