@@ -225,3 +225,11 @@ fn lists_that_are_changed_in_place_survive_the_loss_of_all_power() {
     let often = Plan { sent: 40, locality: 100, trouble: 60, lost: 200, keys: 2, ..plan };
     sweep(100, Plan { replicas: 2, ..often });
 }
+
+#[test]
+fn extra_copies_do_not_survive_the_loss_of_all_power() {
+    let plan = Plan { nodes: 5, replicas: 2, extra_after: 1, locality: 0, trouble: 20, ..DURABLE };
+    let mut probes = sweep(60, plan);
+    probes.extend(sweep(60, Plan { lists: true, deletes: 3, collect_ms: 20, keys: 4, ..plan }));
+    assert!(probes.contains_key("zeus: a reader asks for a copy"));
+}
