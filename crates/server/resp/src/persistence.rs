@@ -1,6 +1,8 @@
 //! `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`, `WAITAOF` and what `INFO` says of the disk. A snapshot of
 //! all lanes is what Redis's background save is, and what rewrites its log.
 
+use std::borrow::Cow;
+
 use quorate_commands::{Args, Reply, ServerCommand};
 
 use crate::backend::Backend;
@@ -29,7 +31,7 @@ impl<B: Backend> Context<'_, B> {
             ServerCommand::Lastsave => Reply::Int(facts.last_save as i64),
             ServerCommand::Bgrewriteaof => {
                 self.backend.save();
-                Reply::text("Background append only file rewriting started")
+                Reply::Status(Cow::Borrowed("Background append only file rewriting started"))
             }
             _ if option.is_some() && !is_scheduled || args.len() > 2 => {
                 Reply::error("ERR syntax error")
@@ -37,10 +39,10 @@ impl<B: Backend> Context<'_, B> {
             _ if facts.is_saving && !is_scheduled => Reply::error(UNDER_WAY),
             _ => {
                 self.backend.save();
-                Reply::text(match facts.is_saving {
+                Reply::Status(Cow::Borrowed(match facts.is_saving {
                     true => "Background saving scheduled",
                     false => "Background saving started",
-                })
+                }))
             }
         }
     }
