@@ -210,6 +210,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_full_disk_of_another_forgotten",
+        home: "node",
+        guard: "no update begins while a replica has no room for it, so that none ends as unknown",
+        checks: &[Tests("quorate", "a_full_disk_at_a_follower")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_log_without_bound",
         home: "node",
         guard: "no update begins while as much waits for the disk as may",

@@ -24,6 +24,8 @@ pub enum Kind {
     /// Between lanes of two nodes, about what is published and who listens
     /// ([`crate::PubSubMessage`]).
     PubSub,
+    /// Between lanes of two nodes: whether the sender's disk has no room, one byte.
+    Room,
 }
 
 const MEMBERSHIP: u8 = 1;
@@ -32,11 +34,12 @@ const SESSION: u8 = 5;
 const LISTING: u8 = 6;
 const FORWARD: u8 = 8;
 const PUBSUB: u8 = 9;
+const ROOM: u8 = 11;
 
 impl Kind {
     /// Whether a number may be an engine's: 0 and those of the other kinds may not.
     pub const fn is_for_engines(number: u8) -> bool {
-        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING | FORWARD | PUBSUB)
+        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING | FORWARD | PUBSUB | ROOM)
     }
 
     fn from_u8(number: u8) -> Option<Self> {
@@ -48,6 +51,7 @@ impl Kind {
             LISTING => Some(Self::Listing),
             FORWARD => Some(Self::Forward),
             PUBSUB => Some(Self::PubSub),
+            ROOM => Some(Self::Room),
             engine => Some(Self::Engine(EngineId(engine))),
         }
     }
@@ -62,6 +66,7 @@ impl Kind {
             Self::Listing => LISTING,
             Self::Forward => FORWARD,
             Self::PubSub => PUBSUB,
+            Self::Room => ROOM,
         }
     }
 }

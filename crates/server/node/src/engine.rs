@@ -42,6 +42,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
         Kind::Forward => show(crate::forwarding::Message::decode(body)),
         Kind::PubSub => show(PubSubMessage::decode(body)),
         Kind::Session => show(quorate_rifl::Message::decode(body)),
+        Kind::Room => show(Reader(body).u8()),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
     format!("{:?} {text}", header.epoch)

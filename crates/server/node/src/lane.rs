@@ -21,6 +21,7 @@ use crate::lane_log::LaneLog;
 use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::pubsub::PubSub;
+use crate::room::Room;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
 use crate::voter_file::VoterDisk;
@@ -66,6 +67,8 @@ pub struct Lane {
     pub(crate) voter_file: Option<Box<VoterDisk>>,
     /// Whether the disk is full on which an update would have to be kept.
     pub(crate) disk_is_full: bool,
+    /// Whose disk is.
+    pub(crate) room: Room,
     pub(crate) flushes: Flushes,
     pub(crate) listings: Listings,
     pub(crate) pubsub: PubSub,
@@ -113,6 +116,7 @@ impl Lane {
             log: None,
             voter_file: None,
             disk_is_full: false,
+            room: Room::default(),
             flushes: Flushes::default(),
             listings: Listings::default(),
             pubsub: PubSub::default(),
@@ -296,6 +300,7 @@ impl Lane {
                 Kind::Listing => self.hear_listing(now, from, &header, body, out)?,
                 Kind::Forward => self.hear_forward(now, from, &header, body, out)?,
                 Kind::PubSub => self.hear_pubsub(now, (from, incarnation), body, out)?,
+                Kind::Room => self.hear_room(now, from, body)?,
                 Kind::Engine(_) => {
                     if self.engine(header.keyspace).is_none() {
                         return Err(Malformed("unknown keyspace"));
@@ -519,6 +524,7 @@ impl Lane {
             .min(self.blocking.next_deadline())
             .min(self.tracking_deadline())
             .min(self.log.as_ref().map_or(Instant::NEVER, |log| log.next_deadline()))
+            .min(self.room.next_deadline())
             .min(self.voter_file.as_ref().map_or(Instant::NEVER, |file| file.next_deadline()))
     }
 

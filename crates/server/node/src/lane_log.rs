@@ -234,7 +234,7 @@ impl Lane {
 
     /// Whether the disk has no room for what this lane's engines append.
     pub fn is_disk_full(&self) -> bool {
-        self.disk_is_full
+        self.room.is_own_full()
     }
 
     /// Whether what was restored is durable for certain. Until then a driver hands in nothing but the
@@ -253,8 +253,9 @@ impl Lane {
         self.save_some(now);
         let Some(log) = &mut self.log else { return };
         log.tend(now);
-        self.disk_is_full = log.is_full();
         out.disk.append(&mut log.requests);
+        let is_full = log.is_full();
+        self.tend_room(now, is_full, out);
     }
 
     /// Takes the end of a request to the disk. What waited for it leaves.
@@ -265,7 +266,6 @@ impl Lane {
         let is_of_snapshot = matches!(done.owner, DiskOwner::Snapshot(_));
         let Some(log) = &mut self.log else { return };
         let durable = log.done(now, done);
-        self.disk_is_full = log.is_full();
         out.disk.append(&mut log.requests);
         if out.failed.is_none() {
             out.failed = log.failed.take();

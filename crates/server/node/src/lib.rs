@@ -45,6 +45,7 @@ mod parking;
 mod pins;
 mod pubsub;
 mod recovery;
+mod room;
 mod sessions;
 mod shared;
 mod snapshots;

@@ -320,6 +320,41 @@ fn a_full_disk_refuses_updates_serves_reads_and_recovers() {
 }
 
 #[test]
+fn a_full_disk_at_a_follower_refuses_updates_everywhere() {
+    let world = World::new("follower", 3, 1);
+    let dir = world.node(2);
+    fs::create_dir_all(&dir).unwrap();
+    let file = world.cluster.file.to_str().unwrap();
+    let others = [1, 3].map(|node| world.cluster.serve(node));
+    let node = Process::start_on_tmpfs(&dir, "8m", &["serve", "--config", file, "--node", "2"]);
+    others.iter().chain([&node]).for_each(|node| {
+        node.line(|line| line.starts_with("ready"));
+    });
+    let mut clients = [1, 2, 3].map(|node| world.client(node));
+    set_all(&mut clients[0], 0..10);
+    let other = node.seen(&dir).join("other");
+    let _ = fs::write(&other, vec![1; 8 << 20]);
+    let value = "x".repeat(10_000);
+    let refused = poll_until(Instant::now() + PATIENCE, "the disk is full", || {
+        match clients[0].call(&["SET", "large", &value]) {
+            Reply::Error(error) => Some(error),
+            _ => None,
+        }
+    });
+    assert!(refused.starts_with("MISCONF "), "{refused}");
+    clients.iter_mut().for_each(|client| has_all(client, 0..10));
+    fs::remove_file(&other).unwrap();
+    poll_until(Instant::now() + PATIENCE, "updates are taken again", || {
+        match clients[2].call(&["SET", "large", "small"]) {
+            Reply::Error(error) => assert!(error.starts_with("MISCONF "), "{error}"),
+            _ => return Some(()),
+        }
+        None
+    });
+    has_all(&mut clients[1], 0..10);
+}
+
+#[test]
 fn a_flush_that_fails_ends_the_process() {
     let world = World::new("flush", 1, 1);
     let dir = world.node(1);
