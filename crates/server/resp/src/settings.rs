@@ -230,7 +230,7 @@ impl Shared {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let mut all: Vec<_> = FIXED.iter().chain(&ENCODINGS).map(own).collect();
         let (log, flush) = match self.settings.log.load(Relaxed) {
-            0 => ("no", "no"),
+            0 => ("no", "everysec"),
             1 => ("yes", "everysec"),
             _ => ("yes", "always"),
         };
