@@ -184,4 +184,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[LANES],
         in_gate: false,
     },
+    Mutant {
+        name: "meerkat_restores_what_is_elsewhere",
+        home: "meerkat",
+        guard: "a node restores records of the partitions that it holds",
+        checks: &[Tests("meerkat", "logs::a_node_restores_no_records")],
+        in_gate: false,
+    },
 ];

@@ -326,6 +326,9 @@ where
             && *epoch == entry.epoch
         {
             for (key, sets) in committed(merged) {
+                if !self.is_placed_here(key.partition) {
+                    continue;
+                }
                 if key.writer.lane(self.config.lanes) == self.config.lane {
                     self.restore_install(key, sets);
                 } else if !occ::apply(&mut self.table, key.id(), Body::trusted(sets)) {
@@ -336,6 +339,13 @@ where
             }
         }
         self.restored.get_or_insert_default().adopted = adopted;
+    }
+
+    /// Whether the configuration has this node hold a partition's records.
+    fn is_placed_here(&self, partition: u16) -> bool {
+        let replicas = self.config.partitions[usize::from(partition)];
+        replicas.is_none_or(|group| group.contains(self.config.node))
+            || mutant!("meerkat_restores_what_is_elsewhere")
     }
 
     /// The log of this lane has what a transaction of another lane has installed.
@@ -455,7 +465,8 @@ where
             floor = floor.max(merged.floor);
             records = merged.records();
             if *of == released {
-                let sets = committed(merged).map(|(key, sets)| (key, sets.to_vec()));
+                let here = committed(merged).filter(|(key, _)| self.is_placed_here(key.partition));
+                let sets = here.map(|(key, sets)| (key, sets.to_vec()));
                 parked.extend(sets.map(|(key, sets)| ((key.id(), key.partition), sets)));
             }
         }

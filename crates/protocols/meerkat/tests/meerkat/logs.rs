@@ -686,3 +686,23 @@ fn a_snapshot_while_the_epoch_changes_has_the_records() {
         assert_eq!(cluster.stored(node, "a").as_deref(), Some("1"), "at {node}");
     }
 }
+
+#[test]
+fn a_node_restores_no_records_of_partitions_that_it_does_not_hold() {
+    let mut cluster = logged(3, |config| {
+        let holders = [NodeId(1), NodeId(2)].into_iter().collect();
+        config.partitions = vec![Some(holders)];
+    });
+    // Its end is in no log but in that of a merged record, which all have.
+    cluster.submit(3, "write=a:1");
+    for node in [1, 2] {
+        cluster.pass(3, node, "validate");
+        cluster.flush_log(node);
+    }
+    for _ in 0..2 {
+        cluster.lose_power();
+        cluster.revive(&ALL);
+    }
+    assert_eq!(cluster.stored(1, "a").as_deref(), Some("1"));
+    assert_eq!(cluster.stored(3, "a"), None);
+}
