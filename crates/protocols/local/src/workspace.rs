@@ -237,9 +237,10 @@ where
     ) -> Option<Entry> {
         let (mut entry, table) = (None, &mut self.table);
         let lsn = self.log.journal.append(effects, |out| {
+            let start = out.len();
             write_commit(out, at, lanes, call);
             changes.iter().for_each(|(name, base, change)| write(table, name, *base, change, out));
-            entry = (!lanes.is_one()).then(|| out[..].into());
+            entry = (!lanes.is_one()).then(|| out[start..].into());
         });
         let is_durable = self.log.journal.is_durable(lsn) || mutant!("local_read_before_durable");
         let (own, of, is_kept) = (self.config.lane, self.config.lanes, self.log.is_kept);

@@ -5,6 +5,9 @@ use quorate_types::{LaneId, Lsn, NodeId, NodeSet, Tag, limits};
 
 use crate::subject::{MessageOf, OutcomeOf, Subject};
 
+/// What stands in the buffer of a log before the next entry.
+const BEFORE: &[u8] = b"entries";
+
 /// What one step of a machine asked for.
 pub struct Outbox<S: Subject> {
     node: NodeId,
@@ -77,9 +80,10 @@ impl<S: Subject> Effects<S::Machine> for Outbox<S> {
 
     fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
         let Some(last) = self.log else { return Lsn::START };
-        let mut entry = Vec::new();
-        encode(&mut entry);
-        self.appended.push(entry);
+        // As in a log, other entries stand before it in the same buffer.
+        let mut buffer = BEFORE.to_vec();
+        encode(&mut buffer);
+        self.appended.push(buffer.split_off(BEFORE.len()));
         if self.waits { Lsn(last.0 + self.appended.len() as u64) } else { Lsn::START }
     }
 
