@@ -33,10 +33,14 @@ where
     /// Deletes expired values among the next records, and removes old tombstones. Leaves a lane alone
     /// that is held: its keys are another transaction's.
     pub(crate) fn sweep(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if now.monotonic < self.sweep.due || self.is_blocked() {
+        if now.monotonic < self.sweep.due {
             return;
         }
+        // A lane may be held for as long as a flush takes, and is not to be woken all the while.
         self.sweep.due = now.monotonic + EVERY;
+        if self.is_blocked() {
+            return;
+        }
         for key in self.sweep.scan.next_keys(&self.table, RECORDS) {
             self.look_at(now, &key, effects);
         }

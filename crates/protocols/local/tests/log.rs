@@ -11,7 +11,7 @@ use quorate_engine::Readable as _;
 use quorate_harness::{Cluster, Logs, Process, Subject};
 use quorate_local::{Config, Local, Meta, Request};
 use quorate_machine::{
-    CallError, Change, Collection, Command, LaneShared as _, Machine as _, Outcome, Refusal, Rng,
+    CallError, Change, Collection, Command, LaneShared as _, Machine, Outcome, Refusal, Rng,
     Table as _, ValueKind, Verdict, Workspace,
 };
 use quorate_rifl::{Call, Grant, LeaseId, Permit, Sessions as _};
@@ -295,6 +295,21 @@ fn a_turn_is_passed_on_when_what_the_lane_has_appended_is_durable() {
     assert!(node.0.flush_lane(1, 1));
     node.0.deliver_all_mail();
     assert_eq!(node.answer(both), Outcome::Done(vec![Some(vec![1]), None]));
+}
+
+#[test]
+fn a_lane_that_is_held_until_a_flush_is_not_woken_all_the_while() {
+    let mut node = Node::new(Logs::Sync, true);
+    let [one, other, _] = keys();
+    node.submit(0, 1, txn(&[&one], Step::Put(1)));
+    node.submit(0, 2, txn(&[&one, &other], Step::Push(2)));
+    node.0.deliver_all_mail();
+    // The time to look for what has expired comes while the lanes are held.
+    node.0.advance(Duration::from_secs(5));
+    node.0.tick_node(1);
+    let now = node.0.now_at(1).monotonic;
+    let deadlines = node.0.hosts[&1].machines.iter().map(Machine::next_deadline);
+    assert!(deadlines.min().expect("a node has lanes") > now);
 }
 
 #[test]

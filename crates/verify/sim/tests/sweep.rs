@@ -94,6 +94,24 @@ fn transactions_over_the_lanes_of_one_node_survive_what_it_does() {
     assert_passes(&alone(Engine::Local), seeds(), 500);
 }
 
+/// Nodes have disks, and now and then the power of all of them goes.
+fn with_disks(engine: Engine) -> Options {
+    Options { disks: true, sessions: Some(0), ..alone(engine) }
+}
+
+#[test]
+fn nodes_with_disks_survive_the_loss_of_all_power() {
+    let probes = assert_passes(&with_disks(Engine::Hermes), 8, 300);
+    assert!(
+        probes.iter().any(|(name, times)| *name == "hermes: goes on from its log" && *times > 0)
+    );
+    let probes = assert_passes(&with_disks(Engine::Meerkat), 4, 300);
+    assert!(
+        probes.iter().any(|(name, times)| *name == "meerkat: goes on from its log" && *times > 0)
+    );
+    assert_passes(&with_disks(Engine::Local), 4, 300);
+}
+
 #[test]
 fn clients_that_coordinate_survive_every_fault() {
     assert_passes(&Options { guests: Some(2), ..alone(Engine::Meerkat) }, seeds() / 3, 500);
