@@ -119,6 +119,13 @@ const NIGHTLY: &[Step] = &[
         name: "sim-zeus",
         run: Run::Own("10,000 seeds on each of 3, 5, 6 and 7 nodes, for release", sim_nightly),
     },
+    Step {
+        name: "sim-disks",
+        run: Run::Own(
+            "10,000 seeds of nodes with disks on each engine that keeps a log",
+            disks_nightly,
+        ),
+    },
     Step { name: "model", run: Run::Own("cargo xtask model --nightly", model::night) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants", every_mutant) },
 ];
@@ -373,6 +380,17 @@ fn sim_nightly(root: &Path) -> anyhow::Result<()> {
         let mut sim = Command::new(target_dir(root).join("release/quorate"));
         sim.current_dir(root).stdin(Stdio::null()).args(["sim", "--engine", "zeus"]);
         succeed(sim.args(["--nodes", nodes, "--seeds", "10000", "--from", "10001"]))?;
+    }
+    Ok(())
+}
+
+/// Engines that keep a log, with as many seeds for a night as that takes.
+fn disks_nightly(root: &Path) -> anyhow::Result<()> {
+    succeed(cargo(root).args(["build", "--release", "--locked", "--package", "quorate"]))?;
+    for engine in ["hermes", "meerkat", "local"] {
+        let mut sim = Command::new(target_dir(root).join("release/quorate"));
+        sim.current_dir(root).stdin(Stdio::null()).args(["sim", "--engine", engine, "--disks"]);
+        succeed(sim.args(["--sessions", "0", "--seeds", "10000", "--from", "10001"]))?;
     }
     Ok(())
 }
