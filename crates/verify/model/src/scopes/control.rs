@@ -255,7 +255,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "membership-successor",
             size: Size::Gate,
-            states: Some(3_170_746),
+            states: Some(3_181_229),
             reaches: &["membership: a live member's slot goes to its next incarnation"],
             run: |name, limits| explore(&successor(name, [0, 0, 0]), limits),
         },

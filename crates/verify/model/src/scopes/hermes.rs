@@ -350,7 +350,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-combined",
             size: Size::Gate,
-            states: Some(556_469),
+            states: Some(552_782),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&combined(name, &PAIR), limits),
         },
@@ -402,14 +402,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-calls-crash",
             size: Size::Gate,
-            states: Some(8642),
+            states: Some(8835),
             reaches: &["hermes: sweep replays an orphan", "hermes: call overtaken"],
             run: |name, limits| explore(&calls_crash(name), limits),
         },
         Entry {
             name: "hermes-calls-return",
             size: Size::Gate,
-            states: Some(29_030),
+            states: Some(31_818),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&calls_return(name), limits),
         },
