@@ -61,7 +61,9 @@ def parse():
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--systems", default="quorate,quorate-meerkat,redis,redis-wait2,etcd",
-                        help="comma-separated; also quorate-zeus, quorate-o3, valkey, and with "
+                        help="comma-separated; also quorate-zeus, quorate-o3, quorate-sync, "
+                             "quorate-async, quorate-meerkat-sync, redis-always, redis-everysec, "
+                             "etcd-disk, valkey, and with "
                              "--before quorate-before, quorate-meerkat-before and quorate-zeus-before")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS + TYPES)

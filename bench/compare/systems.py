@@ -140,6 +140,8 @@ class Quorate(System):
     program = "quorate"
     engine = "hermes"
     options = []
+    # What the file says beside the keyspace.
+    extra = []
     build = "quorate"
 
     def __init__(self, places):
@@ -161,6 +163,7 @@ class Quorate(System):
                       f'client = "127.0.0.1:{port}"', f'admin = "127.0.0.1:{admin}"', ""]
         lines += ["[[keyspace]]", "db = 0", 'name = "default"', f'engine = "{self.engine}"',
                   *self.options, ""]
+        lines += [line.format(work=self.places.work / self.name) for line in self.extra]
         config = self.places.work / f"{self.name}.toml"
         config.write_text("\n".join(lines))
         for number in range(1, 4):
@@ -190,6 +193,28 @@ class QuorateZeus(Quorate):
 
     name = "quorate-zeus"
     engine = "zeus"
+
+
+class QuorateSync(Quorate):
+    """the same on disk: acknowledged once every live replica has flushed it"""
+
+    name = "quorate-sync"
+    options = ['durability = "sync"']
+    extra = ["[disk]", 'dir = "{work}"']
+
+
+class QuorateAsync(QuorateSync):
+    """the same, flushed behind the acknowledgement"""
+
+    name = "quorate-async"
+    options = ['durability = "async"']
+
+
+class QuorateMeerkatSync(QuorateSync):
+    """the engine for transactions on disk: acknowledged once those that decide have flushed it"""
+
+    name = "quorate-meerkat-sync"
+    engine = "meerkat"
 
 
 class QuorateBefore(Quorate):
@@ -231,6 +256,30 @@ class Redis(System):
                     "--appendonly", "no", "--dir", self.places.work, *more], f"port{port}")
 
 
+class RedisAlways(Redis):
+    """one redis-server whose append-only file is flushed before each acknowledgement"""
+
+    name = "redis-always"
+    policy = "always"
+
+    def start(self):
+        self.ports = [self.places.port()]
+        self.server(self.ports[0], *self.file())
+        self.wait_until("PONG", lambda: command(self.ports[0], "PING") == "PONG")
+
+    def file(self):
+        directory = self.places.work / self.name
+        directory.mkdir(exist_ok=True)
+        return ["--appendonly", "yes", "--appendfsync", self.policy, "--dir", directory]
+
+
+class RedisEverySecond(RedisAlways):
+    """one redis-server whose append-only file is flushed once a second"""
+
+    name = "redis-everysec"
+    policy = "everysec"
+
+
 class RedisWait2(Redis):
     """a Redis master with two replicas; each write is SET, then WAIT 2"""
 
@@ -262,6 +311,8 @@ class Valkey(Redis):
 class Etcd(System):
     """three etcd members over gRPC, data directories in memory (/dev/shm)"""
 
+    shelf = "/dev/shm"
+
     name = "etcd"
     program = "etcd"
     package = "etcd-server"
@@ -275,7 +326,7 @@ class Etcd(System):
         if not self.ports:
             self.ports = [self.places.port() for _ in range(3)]
             self._peers = [self.places.port() for _ in range(3)]
-        self._data = tempfile.mkdtemp(prefix="quorate-compare-", dir="/dev/shm")
+        self._data = tempfile.mkdtemp(prefix="quorate-compare-", dir=self.shelf or self.places.work)
         cluster = ",".join(f"m{i}=http://127.0.0.1:{p}" for i, p in enumerate(self._peers))
         for index, (port, peer) in enumerate(zip(self.ports, self._peers)):
             self.spawn(["etcd", "--name", f"m{index}", "--data-dir", f"{self._data}/m{index}",
@@ -297,10 +348,17 @@ class Etcd(System):
             self._data = None
 
 
+class EtcdDisk(Etcd):
+    """the same with its data directories on the disk, flushed as it comes"""
+
+    name = "etcd-disk"
+    shelf = None
+
+
 BY_NAME = {cls.name: cls for cls in
-           (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateZeus, QuorateBefore,
-            QuorateMeerkatBefore, QuorateZeusBefore, Redis,
-            RedisWait2, Etcd, Valkey)}
+           (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateZeus, QuorateSync, QuorateAsync,
+            QuorateMeerkatSync, QuorateBefore, QuorateMeerkatBefore, QuorateZeusBefore, Redis,
+            RedisAlways, RedisEverySecond, RedisWait2, Etcd, EtcdDisk, Valkey)}
 
 
 def command(port, *words):

@@ -364,14 +364,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-night-updates",
             size: Size::Night,
-            states: Some(565_393),
+            states: Some(561_706),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&combined(name, &UPDATES), limits),
         },
         Entry {
             name: "hermes-night-replayed",
             size: Size::Night,
-            states: Some(590_013),
+            states: Some(587_982),
             reaches: &[
                 "hermes: replay while the coordinator lives",
                 "hermes: sweep replays an orphan",
