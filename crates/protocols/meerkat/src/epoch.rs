@@ -532,7 +532,7 @@ where
         self.send_adopted(effects);
     }
 
-    /// What was adopted and is not released, and of which epoch.
+    /// What was adopted and is not released, with its epoch.
     pub(crate) fn unreleased(&self) -> Option<(Epoch, Electorate, &Merged)> {
         let change = self.change.as_ref()?;
         let merged = change.adopted.as_ref()?;

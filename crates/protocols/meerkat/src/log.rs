@@ -247,7 +247,7 @@ pub(crate) fn write_stable(
     stable.for_each(|to| writer.timestamp(to));
 }
 
-/// Writes a committed transaction of which no record is kept.
+/// Writes a committed transaction that has no record any more.
 pub(crate) fn write_install(key: RecordKey, sets: &[u8], bytes: &mut Vec<u8>) {
     let mut writer = Writer(bytes);
     writer.u8(INSTALL);
@@ -314,7 +314,7 @@ where
         self.journal.append(effects, |log| entry.encode(&key, keeps_since, log));
     }
 
-    /// Appends a committed transaction of which no record is kept.
+    /// Appends a committed transaction that has no record any more.
     pub(crate) fn append_install(
         &mut self,
         key: RecordKey,

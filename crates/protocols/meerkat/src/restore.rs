@@ -58,7 +58,7 @@ pub struct Restored {
     /// The merged record that comes in, in parts.
     incoming: Vec<u8>,
     incoming_parts: u32,
-    /// On lane 0: the merged record that was adopted last, and of which epoch.
+    /// On lane 0: the merged record that was adopted last, with its epoch.
     adopted: Option<(Epoch, Electorate, Merged)>,
 }
 
@@ -107,7 +107,7 @@ impl Restored {
         self.adopted.as_ref().map(|(epoch, electorate, merged)| (*epoch, *electorate, merged))
     }
 
-    /// Drops what is over everywhere.
+    /// Drops transactions that have ended at every replica.
     fn drop_stable(&mut self, oldest: u64) {
         for (writer, to) in &self.stable {
             while let Some((key, record)) = self.records.pop_up_to(*writer, *to) {

@@ -67,7 +67,7 @@ impl Membership {
         self.view.voters().into_iter().filter(is_source).collect()
     }
 
-    /// The active members of the groups of which none runs.
+    /// The active members of groups that have no running active member.
     pub(crate) fn orphaned(&self) -> NodeSet {
         let alive = self.alive();
         let groups = change::active_groups(&self.view, &self.config).into_iter();

@@ -40,7 +40,7 @@ const UPDATES_MIN: u32 = 8;
 const COPIES_MAX: usize = 4096;
 /// Bytes of keys and values of all extra copies of a lane.
 const BYTES_MAX: usize = 32 << 20;
-/// Bytes of the largest value of which there are extra copies.
+/// Bytes of the largest value that is copied to extra readers.
 pub(crate) const VALUE_BYTES_MAX: usize = limits::CHUNK_BYTES;
 /// How often a node asks for a copy before it gives up: until it forwards many reads again.
 const TRIES_MAX: u32 = 4;
@@ -111,7 +111,7 @@ struct Copy {
     /// The version that was seen last, and the bytes of key and value.
     version: Timestamp,
     bytes: usize,
-    /// Reads and new versions, of which half are forgotten each time that copies are looked at.
+    /// Reads and new versions; the counts are halved each time that copies are looked at.
     uses: u32,
     updates: u32,
     /// Whether it was read since then, and how often it was found unread.

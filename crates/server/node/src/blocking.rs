@@ -118,7 +118,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Whether its time is over, and it is to be tried on all its keys for the last time.
+    /// Whether its time has run out, and it is to be tried on all its keys for the last time.
     fn is_over(&self) -> bool {
         self.ends.as_ref().is_some_and(Wait::is_nothing) && !mutant!("node_nothing_without_a_look")
     }

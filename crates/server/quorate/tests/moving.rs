@@ -553,7 +553,7 @@ fn an_export_is_whole_or_nothing() {
     assert_eq!(names, ["out.rdb"]);
 }
 
-/// Says that something is over, also if a test fails there.
+/// Says that something has ended, also if a test fails there.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

@@ -241,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes 1 to 6, of which the last two have come back without anything.
+    /// Nodes 1 to 6; the last two have come back without anything.
     #[test]
     fn who_has_yet_to_copy_lacks_donors_if_all_of_a_group_are_cut_off() {
         let of = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect::<NodeSet>();

@@ -119,7 +119,7 @@ fn lists_come_back_with_their_changes_from_snapshots_and_logs() {
     cluster.run(1, "push=y:,2");
     (1..=3).for_each(|node| cluster.save(node, 0));
     cluster.run(1, "push=y:,3");
-    // Two are under way, of which node 2 saves what the last has left.
+    // Two are under way, and node 2 saves what the last has left.
     cluster.submit(1, "push=y:,4");
     cluster.submit(1, "push=y:,5 write=d:5");
     cluster.deliver(1, 2, "r-inv");
