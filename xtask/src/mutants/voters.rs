@@ -44,6 +44,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_orphans_removed",
+        home: "membership",
+        guard: "of a group that died as a whole nobody is removed",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_revived_alone",
+        home: "membership",
+        guard: "a node with a group's data is not admitted as a shadow while others of the group are waited for",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_admits_a_foreign_disk",
         home: "membership",
         guard: "a disk of another cluster is not overwritten",

@@ -163,7 +163,9 @@ impl Membership {
     fn wish_to_replace(&self) -> Option<View> {
         self.view.members.iter().find_map(|member| {
             let (incarnation, addresses) = self.joining(member.node)?;
-            if !self.is_reached_by_all(member.node) || self.is_to_be_revived(member.node) {
+            let is_awaited =
+                self.is_to_be_revived(member.node) && !mutant!("membership_revived_alone");
+            if is_awaited || !self.is_reached_by_all(member.node) {
                 return None;
             }
             change::joined(&self.view, incarnation, addresses)
@@ -206,7 +208,8 @@ impl Membership {
                 && !mutant!("membership_cut_lane_renews")
         };
         let crashed = self.crashed().into_iter().filter(|node| free(node) || cut(node));
-        let crashed: NodeSet = crashed.filter(|node| !self.is_to_be_revived(*node)).collect();
+        let kept = self.kept_for_revival();
+        let crashed: NodeSet = crashed.filter(|node| !kept.contains(*node)).collect();
         if let Some(next) = self.without(crashed) {
             return Some(next);
         }

@@ -80,6 +80,14 @@ impl Membership {
         self.sources().contains(node) && self.orphaned().contains(node)
     }
 
+    /// Members that are not removed although they are dead. While no active member of a group runs,
+    /// nobody serves its data, and every one of them may come back with all of it on its disk: a removal
+    /// would only leave those that must not stay away.
+    pub(crate) fn kept_for_revival(&self) -> NodeSet {
+        let has_disk = self.keeper.is_some() && !mutant!("membership_orphans_removed");
+        if has_disk { self.orphaned() } else { NodeSet::EMPTY }
+    }
+
     /// The revived view, if one is needed and enough nodes are back. The active members that are missing
     /// are waited for.
     pub(crate) fn wish_to_revive(&self) -> Option<View> {

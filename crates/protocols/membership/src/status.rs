@@ -88,7 +88,7 @@ impl Membership {
         };
         let reason = match phase {
             Phase::Serving => String::new(),
-            Phase::CatchingUp => "copying the data of the other nodes".into(),
+            Phase::CatchingUp => self.why_copying(),
             Phase::Expelled => {
                 "the other nodes went on without this one; it joins again by itself".into()
             }
@@ -123,6 +123,18 @@ impl Membership {
                 }
             })
             .collect()
+    }
+
+    fn why_copying(&self) -> String {
+        let absent = self.orphaned();
+        if absent.is_empty() {
+            return "copying the data of the other nodes".into();
+        }
+        format!(
+            "no active member of a group runs, so there is nobody to copy its data from: start {} with \
+             what is on its disk",
+            list(absent)
+        )
     }
 
     fn why_without_lease(&self) -> String {

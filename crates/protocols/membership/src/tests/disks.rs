@@ -213,6 +213,56 @@ fn a_group_that_lost_power_is_revived_by_a_member_that_lives() {
     assert_eq!(world.machine(3).view().active(), nodes(&[1, 2, 3]));
 }
 
+/// Of two nodes that have a group's data either one is enough, once the other has been waited for.
+#[test]
+fn a_group_of_which_one_member_comes_back_is_revived() {
+    for (seed, back) in [(9, 1), (10, 2), (11, 1), (12, 2)] {
+        for count in [3, 5] {
+            let mut world = World::new(seed, count);
+            world.flush_max = Some(MS);
+            world.groups = vec![nodes(&[1, 2])];
+            let mut world = world.form(count);
+            assert!(world.write_record(1));
+            world.crash(1);
+            world.crash(2);
+            world.kill(1);
+            world.kill(2);
+            // The others are a majority of five, and could remove one of the two.
+            let away = world.rng.below(2) * 1500;
+            world.run(away);
+            world.start(back);
+            world.run(PATIENCE_MS / 2);
+            assert!(!world.is_serving(back), "the other one is waited for");
+            world.run(PATIENCE_MS / 2 + 1500);
+            assert!(world.is_serving(back), "{count}, {back}: {}", world.reason(back));
+            assert!(world.write_record(back));
+            world.start(3 - back);
+            world.run_until_serving(&(1..=count).collect::<Vec<_>>(), 3000);
+        }
+    }
+}
+
+/// Node 2 went on alone for its group, so node 1 has nothing that counts, and says who has.
+#[test]
+fn a_member_that_was_removed_first_waits_for_the_last_one() {
+    let mut world = World::new(9, 3);
+    world.flush_max = Some(MS);
+    world.groups = vec![nodes(&[1, 2])];
+    let mut world = world.form(3);
+    world.kill(1);
+    world.run(600);
+    assert_eq!(world.machine(2).view().active(), nodes(&[2, 3]));
+    assert!(world.write_record(2));
+    world.kill(2);
+    world.start(1);
+    world.run(PATIENCE_MS + 1500);
+    assert!(!world.is_serving(1));
+    let reason = world.reason(1);
+    assert!(reason.contains("start node 2"), "{reason}");
+    world.start(2);
+    world.run_until_serving(&[1, 2, 3], 3000);
+}
+
 #[test]
 fn a_disk_of_another_cluster_is_refused() {
     let mut world = formed(11, 3);
@@ -343,6 +393,9 @@ fn chaos_with_disks() {
         world.flush_max = Some([MS, 10 * MS, 60 * MS][seed as usize / 4 % 3]);
         world.nervous = seed / 8 % 2 == 0;
         world.revive_majority = seed / 16 % 2 == 1;
+        if count > 2 && seed / 32 % 2 == 1 {
+            world.groups = vec![nodes(&[1, 2])];
+        }
         for node in 1..=count {
             world.start(node);
         }
