@@ -80,12 +80,12 @@ impl Membership {
         self.sources().contains(node) && self.orphaned().contains(node)
     }
 
-    /// Members that are not removed although they are dead. While no active member of a group runs,
-    /// nobody serves its data, and every one of them may come back with all of it on its disk: a removal
-    /// would only leave those that must not stay away.
-    pub(crate) fn kept_for_revival(&self) -> NodeSet {
+    /// Whether a dead member is not removed, since no active member of one of its groups runs. Each of
+    /// them may come back with all of the group's data on its disk, as long as the view says that it is
+    /// active.
+    pub(crate) fn is_kept_for_revival(&self, node: NodeId) -> bool {
         let has_disk = self.keeper.is_some() && !mutant!("membership_orphans_removed");
-        if has_disk { self.orphaned() } else { NodeSet::EMPTY }
+        has_disk && self.orphaned().contains(node)
     }
 
     /// The revived view, if one is needed and enough nodes are back. The active members that are missing

@@ -127,12 +127,11 @@ impl Membership {
 
     fn why_copying(&self) -> String {
         let absent = self.orphaned();
-        if absent.is_empty() {
+        if self.keeper.is_none() || absent.is_empty() {
             return "copying the data of the other nodes".into();
         }
         format!(
-            "no active member of a group runs, so there is nobody to copy its data from: start {} with \
-             what is on its disk",
+            "no active member of a group runs, so nobody has its data: start {} with what is on disk",
             list(absent)
         )
     }
