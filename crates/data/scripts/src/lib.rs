@@ -66,7 +66,7 @@ use quorate_commands::{
 use quorate_machine::{Verdict, Workspace};
 use quorate_types::UnixMillis;
 
-pub use budget::kill;
+pub use budget::{bound_cpu_of_this_thread, kill};
 pub use cache::Cache;
 pub use redis::allow_debug;
 pub use shebang::{changes_nothing, runs_without_memory};
