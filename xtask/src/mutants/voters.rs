@@ -46,7 +46,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "membership_orphans_removed",
         home: "membership",
-        guard: "of a group that died as a whole nobody is removed",
+        guard: "silence removes nobody who may be the last one of its group",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_outlived_at_once",
+        home: "membership",
+        guard: "a group goes on without a dead member once another one has outlived it",
         checks: &[DISKS],
         in_gate: false,
     },

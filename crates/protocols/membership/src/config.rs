@@ -102,6 +102,12 @@ impl Config {
         self.suspect_after / 4
     }
 
+    /// How much later than a dead member another one is heard that has not died at the same moment: longer
+    /// than members are silent between two heartbeats, and than a member may serve that nobody hears.
+    pub(crate) fn apart(&self) -> Duration {
+        self.promise().max(self.quiet_max()) + self.heartbeat / 2
+    }
+
     /// L(1+δ): how long a voter keeps a promise.
     pub fn promise(&self) -> Duration {
         self.lease + self.drift()

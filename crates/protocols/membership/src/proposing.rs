@@ -208,7 +208,7 @@ impl Membership {
                 && !mutant!("membership_cut_lane_renews")
         };
         let crashed = self.crashed().into_iter().filter(|node| free(node) || cut(node));
-        let crashed: NodeSet = crashed.filter(|node| !self.is_kept_for_revival(*node)).collect();
+        let crashed: NodeSet = crashed.filter(|node| !self.may_be_last(*node)).collect();
         if let Some(next) = self.without(crashed) {
             return Some(next);
         }

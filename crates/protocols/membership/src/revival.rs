@@ -80,12 +80,35 @@ impl Membership {
         self.sources().contains(node) && self.orphaned().contains(node)
     }
 
-    /// Whether a dead member is not removed, since no active member of one of its groups runs. Each of
-    /// them may come back with all of the group's data on its disk, as long as the view says that it is
-    /// active.
-    pub(crate) fn is_kept_for_revival(&self, node: NodeId) -> bool {
-        let has_disk = self.keeper.is_some() && !mutant!("membership_orphans_removed");
-        has_disk && self.orphaned().contains(node)
+    /// Whether a dead member is not removed yet, since it may be the last one that has all data of a group.
+    /// If it is, it comes back with that data on its disk as long as the view says that it is active. Its
+    /// group goes on without it when another active member has outlived it, and not before: that one may
+    /// have died with it, and only seem to live.
+    pub(crate) fn may_be_last(&self, node: NodeId) -> bool {
+        let leaves = self.peers.get(&node).is_some_and(|peer| peer.leaving);
+        if self.keeper.is_none() || leaves || mutant!("membership_orphans_removed") {
+            return false;
+        }
+        let mut groups = change::active_groups(&self.view, &self.config).into_iter();
+        let is_outlived = |group: NodeSet| {
+            group.without(node).into_iter().any(|other| self.has_outlived(other, node))
+        };
+        groups.any(|group| group.contains(node) && !is_outlived(group))
+    }
+
+    /// Whether this node has heard the member `other` long after it heard `node` last. Both may have been
+    /// silent towards it for as long as members are between two heartbeats.
+    fn has_outlived(&self, other: NodeId, node: NodeId) -> bool {
+        if other == self.me.node {
+            return true;
+        }
+        let Some((peer, dead)) = self.peers.get(&other).zip(self.peers.get(&node)) else {
+            return false;
+        };
+        // If another lane alone is cut off, heartbeats go on.
+        let silent_since = dead.cut_since.map_or(dead.heard, |cut| cut.min(dead.heard));
+        let is_later = peer.heard >= silent_since + self.config.apart();
+        self.hears(other) && (is_later || mutant!("membership_outlived_at_once"))
     }
 
     /// The revived view, if one is needed and enough nodes are back. The active members that are missing

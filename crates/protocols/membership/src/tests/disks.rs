@@ -242,6 +242,68 @@ fn a_group_of_which_one_member_comes_back_is_revived() {
     }
 }
 
+/// Nodes 1 and 2 die within a moment, and the others notice it of one before they do of the other. Nobody
+/// has gone on alone, so either one is enough.
+#[test]
+fn deaths_that_are_noticed_apart_are_one() {
+    for seed in Seeds::new(0..120) {
+        let count = 3 + (seed % 3) as u16;
+        let mut world = World::new(seed, count);
+        world.flush_max = Some(5 * MS);
+        world.groups = vec![nodes(&[1, 2])];
+        let mut world = world.form(count);
+        let span = world.rng.below(500);
+        world.run(span);
+        assert!(world.write_record(1));
+        let (first, second) = if world.rng.chance(1, 2) { (1, 2) } else { (2, 1) };
+        for node in [first, second] {
+            let notice = world.rng.chance(1, 2);
+            if notice {
+                world.kill(node)
+            } else {
+                world.crash(node)
+            }
+            let span = world.rng.below(20);
+            world.run(span);
+        }
+        if world.rng.chance(1, 2) {
+            let span = world.rng.below(4000);
+            world.run(span);
+        }
+        let (back, late) = if world.rng.chance(1, 2) { (1, 2) } else { (2, 1) };
+        world.start(back);
+        world.run(PATIENCE_MS + 2000);
+        assert!(world.is_serving(back), "seed {seed}, {count}: {}", world.reason(back));
+        assert!(world.write_record(back), "seed {seed}");
+        world.start(late);
+        world.run_until_serving(&(1..=count).collect::<Vec<_>>(), 3000);
+    }
+}
+
+/// The node that proposes is not of the dead one's group, and waits a moment longer.
+#[test]
+fn a_member_of_a_group_that_has_been_outlived_is_removed() {
+    for seed in Seeds::new(0..40) {
+        let removed = |has_disk: bool| {
+            let mut world = World::new(seed, 5);
+            world.flush_max = has_disk.then_some(MS);
+            world.groups = vec![nodes(&[4, 5])];
+            let mut world = world.form(5);
+            let span = world.rng.below(500);
+            world.run(span);
+            world.kill(5);
+            let begin = world.now;
+            while world.machine(1).view().live().contains(NodeId(5)) {
+                world.run(1);
+            }
+            (world.now - begin) / MS
+        };
+        assert!(removed(false) <= 160, "{} ms", removed(false));
+        // Node 4 proposes after the others' turns, or they have heard it long enough.
+        assert!(removed(true) <= 270, "{} ms", removed(true));
+    }
+}
+
 /// Node 2 went on alone for its group, so node 1 has nothing that counts, and says who has.
 #[test]
 fn a_member_that_was_removed_first_waits_for_the_last_one() {

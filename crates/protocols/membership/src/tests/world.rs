@@ -49,8 +49,13 @@ pub(super) struct Node {
     /// Its disk, if nodes have any.
     pub(super) disk: Disk,
     /// The records that its stores have, of which cluster.
-    pub(super) records: (Incarnation, BTreeSet<u64>),
+    pub(super) records: (Incarnation, BTreeSet<Record>),
 }
+
+/// A record: the group whose nodes have it, all of them if it is empty, and its number.
+pub(super) type Record = (Group, u64);
+/// The bits of a group of nodes.
+type Group = u64;
 
 /// The disk of a node: its voter's state. Records are durable at once.
 #[derive(Default)]
@@ -105,7 +110,7 @@ pub(super) struct World {
     pub(super) flush_max: Option<u64>,
     pub(super) revive_majority: bool,
     /// The records that clients were told of, by cluster.
-    pub(super) acknowledged: BTreeMap<Incarnation, BTreeSet<u64>>,
+    pub(super) acknowledged: BTreeMap<Incarnation, BTreeSet<Record>>,
     incarnations: u64,
     /// Every view that any node ever installed.
     pub(super) installed: BTreeMap<(Incarnation, Epoch), Arc<View>>,
@@ -116,6 +121,11 @@ pub(super) struct World {
     pub(super) writes: u64,
     /// Steps that no message or request caused.
     pub(super) timers: u64,
+}
+
+/// Whether a node has what is written to a group.
+fn has(group: Group, node: NodeId) -> bool {
+    group == 0 || NodeSet::from_bits(group).contains(node)
 }
 
 pub(super) fn nodes(ids: &[u16]) -> NodeSet {
@@ -266,7 +276,13 @@ impl World {
         writing.push((after.max(before), number, bytes));
     }
 
-    /// A client's update at an active member: told when every live member of its view has it.
+    /// The group to which a client at this node writes: the first one of the node, or all nodes.
+    fn group_at(&self, node: NodeId) -> Group {
+        let mut groups = self.groups.iter().filter(|group| group.contains(node));
+        groups.next().map_or(0, |group| group.bits())
+    }
+
+    /// A client's update at an active member: told when every live member of its group has it.
     pub(super) fn write_record(&mut self, node: u16) -> bool {
         let Some(machine) = &self.nodes[&NodeId(node)].machine else { return false };
         let view = machine.view().clone();
@@ -274,14 +290,17 @@ impl World {
             let machine = self.nodes.get(&member).and_then(|node| node.machine.as_ref());
             machine.is_some_and(|machine| *machine.view() == view) && !self.is_paused(member)
         };
-        if !view.active().contains(NodeId(node)) || !view.live().into_iter().all(takes_part) {
+        let group = self.group_at(NodeId(node));
+        let replicas: NodeSet = view.live().into_iter().filter(|node| has(group, *node)).collect();
+        if !view.active().contains(NodeId(node)) || !replicas.into_iter().all(takes_part) {
             return false;
         }
         self.sequence += 1;
-        for member in view.live() {
-            self.nodes.get_mut(&member).unwrap().records.1.insert(self.sequence);
+        let record = (group, self.sequence);
+        for member in replicas {
+            self.nodes.get_mut(&member).unwrap().records.1.insert(record);
         }
-        self.acknowledged.entry(view.cluster).or_default().insert(self.sequence);
+        self.acknowledged.entry(view.cluster).or_default().insert(record);
         true
     }
 
@@ -469,7 +488,8 @@ impl World {
             clusters.push(machine.view().cluster);
             let told = self.acknowledged.get(&machine.view().cluster);
             let is_active = machine.view().active().contains(*id);
-            if is_active && told.is_some_and(|told| !told.is_subset(&node.records.1)) {
+            let lacks = |record: &Record| has(record.0, *id) && !node.records.1.contains(record);
+            if is_active && told.is_some_and(|told| told.iter().any(lacks)) {
                 return Some(format!(
                     "{id:?} serves in {:?} without what clients were told: {:?} of {told:?}",
                     machine.view(),
@@ -513,16 +533,25 @@ impl World {
         }
     }
 
-    /// Copies what an active member of the same view has.
+    /// Copies what an active member of the same view has, for each group of the node.
     fn copy_records(&mut self, node: NodeId) -> bool {
         let view = self.machine(node.0).view().clone();
-        let donor = view.active().into_iter().find(|donor| {
-            let donor = self.nodes.get(donor).and_then(|node| node.machine.as_ref());
-            donor.is_some_and(|donor| *donor.view() == view)
-        });
-        let Some(donor) = donor else { return self.acknowledged.is_empty() };
-        let records = self.nodes[&donor].records.clone();
-        self.nodes.get_mut(&node).unwrap().records.1.extend(records.1);
+        let groups = self.groups.iter().map(|group| group.bits()).filter(|group| has(*group, node));
+        for group in groups.chain([0]).collect::<Vec<_>>() {
+            let is_donor = |donor: &NodeId| {
+                let machine = self.nodes.get(donor).and_then(|node| node.machine.as_ref());
+                has(group, *donor) && machine.is_some_and(|machine| *machine.view() == view)
+            };
+            let Some(donor) = view.active().into_iter().find(is_donor) else {
+                if self.acknowledged.is_empty() {
+                    continue;
+                }
+                return false;
+            };
+            let mut records = self.nodes[&donor].records.1.clone();
+            records.retain(|record| record.0 == group);
+            self.nodes.get_mut(&node).unwrap().records.1.extend(records);
+        }
         true
     }
 
