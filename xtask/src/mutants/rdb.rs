@@ -7,6 +7,7 @@ const DAMAGE: Check = Tests("rdb", "a_byte_that_has_changed_is_an_error");
 const FORMS: Check = Tests("rdb", "values_of_all_forms_are_read_in_pieces_of_any_length");
 const MESSAGES: Check = Tests("rdb", "what_is_wrong_is_said_with_its_place");
 const ORDER: Check = Tests("rdb", "entries_of_a_stream_ascend");
+const OVER: Check = Tests("rdb", "a_key_that_was_written_over_is_in_the_file_no_longer");
 const PAYLOAD: Check = Tests("rdb", "a_damaged_payload_is_not_written");
 
 /// The part of Redis's files of the table.
@@ -37,6 +38,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "rdb",
         guard: "entries of a stream ascend, or none after the greatest could be added",
         checks: &[ORDER],
+        in_gate: false,
+    },
+    Mutant {
+        name: "rdb_exchange_not_summed",
+        home: "rdb",
+        guard: "the checksum of a file is that of its bytes, also of those that were written over",
+        checks: &[OVER],
         in_gate: false,
     },
     Mutant {

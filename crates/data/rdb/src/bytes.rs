@@ -66,6 +66,18 @@ pub fn write_number(number: u64, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes a number in the form of a length, in 1, 2 or 5 bytes, though fewer might do.
+pub(crate) fn write_number_wide(number: u64, width: usize, out: &mut Vec<u8>) {
+    match width {
+        1 => out.push(number as u8),
+        2 => out.extend_from_slice(&[LENGTH_14 | (number >> 8) as u8, number as u8]),
+        _ => {
+            out.push(LENGTH_32);
+            out.extend_from_slice(&(number as u32).to_be_bytes());
+        }
+    }
+}
+
 /// Why nothing was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {

@@ -41,4 +41,4 @@ pub use form::{Form, Kind};
 pub use listpack::{LISTPACK_HEADER_BYTES, Listpack, listpack, ziplist};
 pub use number::{format_integer, parse_integer};
 pub use reader::{Event, Item, Key, Reader, Step, StreamId};
-pub use writer::{Header, Payload, PayloadError, Writer};
+pub use writer::{Header, Payload, PayloadError, Writer, blank};

@@ -5,11 +5,11 @@ use core::fmt;
 
 use quorate_machine::mutant;
 
-use crate::bytes::{take, write_number, write_string};
+use crate::bytes::{take, write_number, write_number_wide, write_string};
 use crate::crc::{crc64, crc64_on, crc64_zeros};
 use crate::error::{Error, Problem};
 use crate::form::{Form, opcode};
-use crate::limits::VERSION_MAX;
+use crate::limits::{STRING_BYTES_MAX, VERSION_MAX};
 use crate::reader::{MAGIC, Reader};
 
 /// The version of a file all of whose values Redis 7.0 reads.
@@ -90,6 +90,23 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// How a field begins that takes so many bytes, says nothing, and may hold any bytes: what a key is written
+/// over with that is to be in the file no longer. `None` for less than any key takes, or more than a string
+/// may have.
+pub fn blank(length: u64) -> Option<Vec<u8>> {
+    let mut field = alloc::vec![opcode::AUX, 0];
+    let rest = length.checked_sub(field.len() as u64)?;
+    let width = match rest {
+        0 => return None,
+        1..=0x40 => 1,
+        0x41..0x4002 => 2,
+        _ => 5,
+    };
+    let value = Some(rest - width).filter(|value| *value <= STRING_BYTES_MAX as u64)?;
+    write_number_wide(value, width as usize, &mut field);
+    Some(field)
+}
+
 /// Writes a file. What it appends to `out` is to be written behind what it appended before.
 #[derive(Debug)]
 pub struct Writer {
@@ -123,6 +140,42 @@ impl Writer {
             write_string(name, out);
             write_string(value, out);
         });
+    }
+
+    /// How many bytes were written.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The source of a library of functions.
+    pub fn function(&mut self, source: &[u8], out: &mut Vec<u8>) {
+        self.append(out, |out| {
+            out.push(opcode::FUNCTION);
+            write_number(source.len() as u64, out);
+            out.extend_from_slice(source);
+        });
+    }
+
+    /// The keys that follow are in this database, of which keys were written before.
+    pub fn database_again(&mut self, number: u64, out: &mut Vec<u8>) {
+        self.append(out, |out| {
+            out.push(opcode::DATABASE);
+            write_number(number, out);
+        });
+    }
+
+    /// What was written before `end` is other bytes now: the checksum is that of these.
+    ///
+    /// # Panics
+    /// Unless they are as long as those were, and were written.
+    pub fn exchanged(&mut self, before: &[u8], after: &[u8], end: u64) {
+        assert_eq!(before.len(), after.len(), "the rest stays where it is");
+        let behind = self.length.checked_sub(end).expect("they were written");
+        let difference: Vec<u8> =
+            before.iter().zip(after).map(|(one, other)| one ^ other).collect();
+        if !mutant!("rdb_exchange_not_summed") {
+            self.crc ^= crc64_zeros(crc64(&difference), behind);
+        }
     }
 
     /// The keys that follow are in this database, and there are about so many.

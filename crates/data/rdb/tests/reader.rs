@@ -4,7 +4,9 @@ mod encode;
 
 use encode::{Value, draw, draw_string, encode};
 use quorate_machine::Rng;
-use quorate_rdb::{Error, Event, Form, Item, Key, Payload, Problem, Reader, Step, Writer, crc64};
+use quorate_rdb::{
+    Error, Event, Form, Item, Key, Payload, Problem, Reader, Step, Writer, blank, crc64,
+};
 
 /// Reads a file that comes in pieces of these lengths.
 fn read(file: &[u8], mut piece: impl FnMut() -> usize) -> Result<Vec<Event>, Error> {
@@ -282,6 +284,54 @@ fn what_is_written_is_read() {
         let events = read_whole(&file).unwrap();
         assert_eq!(events[0], Event::Version(version));
         assert!(events[4..] == wanted, "seed {seed}");
+    }
+}
+
+/// A key that is written over is no key any more, and what stands before and behind it is as it was; so is
+/// the checksum, whose bytes nobody has read again.
+#[test]
+fn a_key_that_was_written_over_is_in_the_file_no_longer() {
+    // Around the lengths where a length takes more bytes, and the least that a key takes.
+    let lengths = (0..200).chain(16_370..16_400).chain([70_000]);
+    for length in lengths {
+        let mut rng = Rng::new(length);
+        let text = Item::String(b"x".repeat(length as usize));
+        let value = Value { form: Form::String, items: vec![text] };
+        let dumped = payload(&value, 10, &mut rng);
+        let parsed = Payload::parse(&dumped).unwrap();
+        let (mut file, mut places) = (Vec::new(), Vec::new());
+        let mut writer = Writer::new(&mut file);
+        for name in [&b"first"[..], b"", b"last"] {
+            let begin = writer.length();
+            writer.key(name, None, &parsed, &mut file);
+            places.push(begin as usize..writer.length() as usize);
+        }
+        let place = places[1].clone();
+        let before = file[place.clone()].to_vec();
+        let mut after = blank(before.len() as u64).expect("a key takes so much");
+        after.resize(before.len(), 0);
+        file[place.clone()].copy_from_slice(&after);
+        writer.exchanged(&before, &after, place.end as u64);
+        writer.database_again(7, &mut file);
+        writer.function(b"#!lua name=x\n", &mut file);
+        assert_eq!(writer.finish(&mut file), None);
+        let events = read_whole(&file).unwrap();
+        let keys: Vec<_> = { events.iter() }
+            .filter_map(|event| match event {
+                Event::Key(key) => Some(key.name.as_slice()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(keys, [b"first".as_slice(), b"last"], "{length}");
+        let end = [
+            Event::Database(7),
+            Event::Function(b"#!lua name=x\n".into()),
+            Event::End { checked: true },
+        ];
+        assert!(events.ends_with(&end), "{length}");
+    }
+    for length in [0, 1, 2, (512 << 20) + 8] {
+        assert_eq!(blank(length), None);
     }
 }
 
