@@ -63,7 +63,7 @@ def parse():
     parser.add_argument("--systems", default="quorate,quorate-meerkat,redis,redis-wait2,etcd",
                         help="comma-separated; also quorate-zeus, quorate-o3, quorate-sync, "
                              "quorate-async, quorate-meerkat-sync, redis-always, redis-everysec, "
-                             "etcd-disk, valkey, and with "
+                             "redis-everysec-wait2, etcd-disk, valkey, and with "
                              "--before quorate-before, quorate-meerkat-before and quorate-zeus-before")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS + TYPES)

@@ -65,6 +65,18 @@ def goals(result):
     costs = values(result, "txn-c50", "quorate-zeus", "cpu_us_per_op")
     goal("MULTI GET SET EXEC on zeus, 50 connections: at most 12 us of CPU",
          statistics.median(costs) if costs else None, lambda x: x <= 12.0, " us")
+    for ours, rival, least, words in (
+            ("quorate-async", "quorate", 0.9, "`async`, 50 connections: at least 0.9 times `memory`"),
+            ("quorate-async", "redis-everysec-wait2", 1.3, "`async`, 50 connections: at least 1.3 times "
+             "Redis with appendfsync everysec and WAIT 2"),
+            ("quorate-sync", "redis-always", 0.7, "`sync`, 50 connections: at least 0.7 times one Redis "
+             "with appendfsync always"),
+            ("quorate-sync", "etcd-disk", 5.0, "`sync`, 50 connections: at least 5 times etcd")):
+        goal(f"SET on {words}", ratio(result, "throughput", ("set-c50", ours), ("set-c50", rival)),
+             lambda x, least=least: x >= least)
+    goal("SET on `async`, 1 connection: p50 within 5% of `memory`",
+         ratio(result, "p50_us", ("set-c1", "quorate-async"), ("set-c1", "quorate")),
+         lambda x: x <= 1.05)
     per_cpu = ratio(result, "cpu_us_per_op", ("get-c50", "quorate"),
                     ("get-3-generators", "quorate"))
     goal(f"GET on three nodes: ops per CPU second against one node (at least 1, {NOISE:.0%} "

@@ -299,6 +299,18 @@ class RedisWait2(Redis):
                         lambda: command(master, "INFO", "replication").count("state=online") == 2)
 
 
+class RedisEverySecondWait2(RedisWait2):
+    """the same three servers, each with an append-only file that is flushed once a second"""
+
+    name = "redis-everysec-wait2"
+
+    def server(self, port, *more):
+        directory = self.places.work / f"{self.name}-{port}"
+        directory.mkdir(exist_ok=True)
+        super().server(port, *more, "--appendonly", "yes", "--appendfsync", "everysec",
+                       "--dir", directory)
+
+
 class Valkey(Redis):
     """one valkey-server, unreplicated, nothing on disk"""
 
@@ -358,7 +370,8 @@ class EtcdDisk(Etcd):
 BY_NAME = {cls.name: cls for cls in
            (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateZeus, QuorateSync, QuorateAsync,
             QuorateMeerkatSync, QuorateBefore, QuorateMeerkatBefore, QuorateZeusBefore, Redis,
-            RedisAlways, RedisEverySecond, RedisWait2, Etcd, EtcdDisk, Valkey)}
+            RedisAlways, RedisEverySecond, RedisWait2, RedisEverySecondWait2, Etcd, EtcdDisk,
+            Valkey)}
 
 
 def command(port, *words):
