@@ -96,6 +96,12 @@ fuzz_target!(|input: &[u8]| {
         11 => again(input, ListingMessage::decode, |message, out| {
             message.encode(&mut Writer(out));
         }),
+        12 => again!(
+            input,
+            quorate_zeus::Message::decode,
+            |message: &quorate_zeus::Message<'_>, out: &mut Vec<u8>| message
+                .encode(&mut Writer(out))
+        ),
         _ => {
             let mut rest = input;
             let mut total = 0;

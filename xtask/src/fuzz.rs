@@ -22,6 +22,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("config", 8192),
     ("lies_hermes", 1024),
     ("lies_meerkat", 1024),
+    ("lies_zeus", 1024),
     ("lies_membership", 1024),
     ("lies_paxos", 1024),
 ];

@@ -7,8 +7,9 @@ use quorate_meerkat::{
     Body, Comparison, Isolation, Item, Kind as Says, Message, Options as MeerkatOptions, Write,
 };
 use quorate_node::EngineConfig;
-use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
+use quorate_types::{Duration, Epoch, NodeId, NodeSet, Timestamp, WriterId};
 use quorate_wire::{GuestMessage, Header, Kind, Words, Writer};
+use quorate_zeus::Options as ZeusOptions;
 
 use crate::world::{GUEST, KEYSPACE, NODES, Packet, Placement, World};
 
@@ -19,6 +20,8 @@ pub(crate) enum About {
     Hermes,
     /// Those of the Meerkat machine: of a member, or of a guest.
     Meerkat,
+    /// Those of the Zeus machine.
+    Zeus,
     /// Those of the membership, and of the lease managers.
     Membership,
     /// Those of the configuration log.
@@ -68,6 +71,15 @@ fn engine(about: About, setup: u8) -> (EngineConfig, Placement) {
             let options = MeerkatOptions { isolation, ..MeerkatOptions::default() };
             let partitions = if setup & 4 == 0 { vec![None] } else { vec![None, Some(pair)] };
             (EngineConfig::Meerkat(options), Placement { partitions, ..Placement::everywhere() })
+        }
+        About::Zeus => {
+            let options = ZeusOptions {
+                replicas: if setup & 2 == 0 { 2 } else { 0 },
+                extra_readers: if setup & 4 == 0 { 1 } else { 0 },
+                extra_after: 1 + u32::from(setup >> 3) % 4,
+                collect_every: Duration::from_millis(if setup & 32 == 0 { 20 } else { 10_000 }),
+            };
+            (EngineConfig::Zeus(options), Placement::everywhere())
         }
         _ => {
             let options = HermesOptions {
@@ -339,6 +351,7 @@ impl Liar<'_> {
         let fits = |(kind, number): &(Kind, u8)| match about {
             About::Hermes => *kind == Kind::Engine(quorate_hermes::ID) || *kind == Kind::Forward,
             About::Meerkat => *kind == Kind::Engine(quorate_meerkat::ID),
+            About::Zeus => *kind == Kind::Engine(quorate_zeus::ID) || *kind == Kind::Forward,
             About::Membership => {
                 *kind == Kind::Session || (*kind == Kind::Membership && *number < 100)
             }
