@@ -23,7 +23,7 @@ thread_local! {
 
 /// Bounds the processor time of each run on this thread in milliseconds, [`limits::CPU_MS_MAX`] until
 /// then. How much of it a count of instructions takes depends on the machine and on how this was
-/// compiled, so whoever tests the counts sets it out of their reach.
+/// compiled, so a test of the counts sets it out of their reach.
 pub fn bound_cpu_of_this_thread(millis: u64) {
     CPU_MS.set(millis);
 }
