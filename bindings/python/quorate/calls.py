@@ -514,7 +514,7 @@ class Caller:
             else:
                 call.give_up(last)
         elif word not in _HINTS:
-            says_nothing = word == "OOM" or str(last).startswith(_REFUSALS)
+            says_nothing = word in ("OOM", "MISCONF") or str(last).startswith(_REFUSALS)
             if not (call.in_doubt and says_nothing):
                 call.settle(last)
                 return Hint.GO_ON, None

@@ -239,7 +239,9 @@ impl Sessions {
             "CROSSKEY" => Tried::Unfit,
             "ERR" if error.message.starts_with("a session's call is") => Tried::Unfit,
             "ERR" if error.message.starts_with("the session holds") => Tried::Failed(last(error)),
-            "STALE" | "WINDOW" | "DIFFERENT" | "OOM" | "NOAUTH" => Tried::Failed(last(error)),
+            "STALE" | "WINDOW" | "DIFFERENT" | "OOM" | "MISCONF" | "NOAUTH" => {
+                Tried::Failed(last(error))
+            }
             _ => Tried::Answer(Reply::Error(error)),
         }
     }
