@@ -387,9 +387,12 @@ fn sim_nightly(root: &Path) -> anyhow::Result<()> {
 /// Engines that keep a log, with as many seeds for a night as that takes.
 fn disks_nightly(root: &Path) -> anyhow::Result<()> {
     succeed(cargo(root).args(["build", "--release", "--locked", "--package", "quorate"]))?;
-    for engine in ["hermes", "meerkat", "local"] {
+    for (engine, lanes) in
+        [("hermes", &[][..]), ("meerkat", &[]), ("zeus", &["--lanes", "1"]), ("local", &[])]
+    {
         let mut sim = Command::new(target_dir(root).join("release/quorate"));
         sim.current_dir(root).stdin(Stdio::null()).args(["sim", "--engine", engine, "--disks"]);
+        sim.args(lanes);
         succeed(sim.args(["--sessions", "0", "--seeds", "10000", "--from", "10001"]))?;
     }
     Ok(())

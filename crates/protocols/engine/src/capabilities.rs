@@ -27,6 +27,11 @@ pub struct Capabilities {
     pub replicated: bool,
     /// It appends to the log of its lane all that has to survive the loss of all power, and restores it.
     pub durable: bool,
+    /// Its promises need not wait for the log: replicas that have lost different ends of their logs agree
+    /// again when all restart.
+    pub durable_async: bool,
+    /// It keeps data on disks whatever the number of lanes, and not on one lane alone.
+    pub durable_lanes: bool,
     /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
     /// and no configuration file may choose it.
     pub recovers: bool,
@@ -50,6 +55,8 @@ impl Capabilities {
         quorums: false,
         replicated: true,
         durable: false,
+        durable_async: false,
+        durable_lanes: false,
         recovers: true,
     };
 }

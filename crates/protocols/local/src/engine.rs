@@ -61,6 +61,8 @@ where
         large_collections: true,
         replicated: false,
         durable: true,
+        durable_async: true,
+        durable_lanes: true,
         ..Capabilities::REPLICATED
     };
 

@@ -144,6 +144,8 @@ where
         large_collections: true,
         quorums: true,
         durable: true,
+        durable_async: true,
+        durable_lanes: true,
         ..Capabilities::REPLICATED
     };
 

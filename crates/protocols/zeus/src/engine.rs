@@ -101,6 +101,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         places: true,
         spreads: true,
         large_collections: true,
+        durable: true,
         ..Capabilities::REPLICATED
     };
 

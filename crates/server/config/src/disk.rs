@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quorate_engine::Unfit;
 use quorate_node::{Durability, KeyspaceConfig, LogConfig};
 use toml::Spanned;
 
@@ -77,6 +78,7 @@ impl Source<'_> {
         keyspace: &Keyspace,
         config: &KeyspaceConfig,
         disk: &Disk,
+        lanes: u16,
     ) -> Result<Durability, ConfigError> {
         const KEY: &str = "[[keyspace]] durability";
         let Some(durability) = &keyspace.durability else { return Ok(Durability::Memory) };
@@ -89,13 +91,10 @@ impl Source<'_> {
         if durability == Durability::Memory {
             return Ok(durability);
         }
-        let engine = &config.engine;
-        if !engine.capabilities().durable {
-            let problem = format!("engine '{}' keeps nothing on a disk", engine.name());
-            let able = quorate_node::EngineConfig::names_with(|can| can.durable);
-            let remedy = format!("choose \"memory\", or engine {able}");
-            return Err(self.wrong(&span, KEY, problem, &remedy));
-        }
+        config
+            .engine
+            .check_durability(durability, lanes)
+            .map_err(|Unfit { problem, remedy }| self.wrong(&span, KEY, problem, &remedy))?;
         if disk.dir.is_none() {
             let problem = format!("\"{name}\" needs a directory, and the file names none");
             let remedy = "add [disk] with dir = \"...\", or choose \"memory\"";

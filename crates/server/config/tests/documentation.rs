@@ -14,6 +14,16 @@ fn engines() -> impl Iterator<Item = &'static EngineInfo> {
     EngineConfig::ALL.iter().filter(|engine| engine.capabilities.recovers)
 }
 
+/// The values of `durability` that an engine takes.
+fn durability(can: &Capabilities) -> String {
+    if !can.durable {
+        return "no".to_owned();
+    }
+    let values = if can.durable_async { "`async`, `sync`" } else { "`sync`" };
+    let lanes = if can.durable_lanes { "" } else { ", one lane" };
+    format!("{values}{lanes}")
+}
+
 fn tables() -> String {
     let mut text = String::from(
         "| engine | what it is | several keys at once | calls of sessions | clients that coordinate | \
@@ -21,10 +31,10 @@ fn tables() -> String {
     );
     let yes = |can: bool| if can { "yes" } else { "no" };
     for EngineInfo { name, summary, capabilities, .. } in engines() {
-        let Capabilities { transactions, guests, calls, partitions, replicated, durable, .. } =
-            capabilities;
-        let [transactions, calls, guests, partitions, replicated, durable] =
-            [*transactions, calls.is_some(), *guests, *partitions, *replicated, *durable].map(yes);
+        let Capabilities { transactions, guests, calls, partitions, replicated, .. } = capabilities;
+        let [transactions, calls, guests, partitions, replicated] =
+            [*transactions, calls.is_some(), *guests, *partitions, *replicated].map(yes);
+        let durable = durability(capabilities);
         writeln!(
             text,
             "| `{name}` | {summary} | {transactions} | {calls} | {guests} | {partitions} | \

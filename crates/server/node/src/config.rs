@@ -236,8 +236,8 @@ pub struct KeyspaceConfig {
     pub partitions: Vec<Option<NodeSet>>,
     /// The engine and its options.
     pub engine: EngineConfig,
-    /// What survives of it when power is lost. Other than [`Durability::Memory`] only if the engine is
-    /// durable ([`quorate_engine::Capabilities::durable`]).
+    /// What survives of it when power is lost. Only what the engine can do
+    /// ([`EngineConfig::check_durability`]).
     pub durability: Durability,
 }
 

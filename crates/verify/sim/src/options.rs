@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_meerkat::Isolation;
+use quorate_node::{Durability, EngineConfig};
 use quorate_types::Duration;
 
 use crate::{Beside, Faults, Shapes};
@@ -70,7 +71,7 @@ impl Engine {
 
     /// Whether it keeps a log, and survives the loss of all power with it.
     pub(crate) fn is_durable(self) -> bool {
-        let engine = quorate_node::EngineConfig::named(self.name());
+        let engine = EngineConfig::named(self.name());
         engine.is_some_and(|engine| engine.capabilities().durable)
     }
 
@@ -127,6 +128,12 @@ impl Engine {
                 "{self} keeps nothing on disks; use --disks with another --engine"
             ));
         }
+        let lanes = options.lanes.unwrap_or(u16::MAX);
+        let kept = EngineConfig::named(self.name())
+            .map_or(Ok(()), |engine| engine.check_durability(Durability::Sync, lanes));
+        if options.disks && kept.is_err() {
+            return Err(format!("{self} keeps data on disks with one lane only; use --lanes 1"));
+        }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {
             return Err(format!("{self} is measured alone; --beside is for hermes and meerkat"));
@@ -149,7 +156,7 @@ impl Engine {
     /// Whether a rare branch of this name can be reached in a run of the engine.
     pub fn has_probe(self, name: &str) -> bool {
         let part = name.split(':').next().unwrap_or_default();
-        let engine = || quorate_node::EngineConfig::named(self.name());
+        let engine = || EngineConfig::named(self.name());
         let places = || engine().is_some_and(|engine| engine.capabilities().places);
         let replicated = || engine().is_some_and(|engine| engine.capabilities().replicated);
         match part {
@@ -370,6 +377,9 @@ mod tests {
         assert!(refusal.contains("reordering,drift,clock"), "{refusal}");
         let retwis = Options { workload: Workload::Retwis, ..Options::of(Engine::Hermes) };
         assert!(retwis.check().unwrap_err().contains("--engine"));
+        let disks = Options { disks: true, ..Options::of(Engine::Zeus) };
+        assert!(disks.check().unwrap_err().contains("--lanes 1"));
+        assert_eq!(Options { lanes: Some(1), ..disks }.check(), Ok(()));
         let guests = Options { guests: Some(1), ..Options::of(Engine::KuaFu) };
         assert!(guests.check().unwrap_err().contains("guests"));
     }

@@ -110,6 +110,9 @@ fn nodes_with_disks_survive_the_loss_of_all_power() {
         probes.iter().any(|(name, times)| *name == "meerkat: goes on from its log" && *times > 0)
     );
     assert_passes(&with_disks(Engine::Local), 4, 300);
+    let options = Options { lanes: Some(1), ..with_disks(Engine::Zeus) };
+    let probes = assert_passes(&options, 6, 300);
+    assert!(probes.iter().any(|(name, times)| *name == "zeus: goes on from its log" && *times > 0));
 }
 
 #[test]

@@ -70,6 +70,14 @@ macro_rules! engines {
                 }
             }
 
+            fn unfit_for_sync(&self) -> Option<&'static str> {
+                match self {
+                    $($(#[cfg($cfg)])? Self::$Variant(options) => {
+                        <$machine as quorate_engine::Engine>::unfit_for_sync(options)
+                    })+
+                }
+            }
+
             /// What a guest must know to coordinate its transactions.
             pub(crate) fn guest_terms(&self) -> Vec<u8> {
                 match self {

@@ -3,9 +3,11 @@
 use std::sync::LazyLock;
 
 use quorate_engine::{Capabilities, Engine, OptionSpec, OptionValue, Options, Unfit};
+use quorate_machine::mutant;
 use quorate_types::EngineId;
 
 use super::EngineConfig;
+use crate::Durability;
 
 /// What users are told of an engine, from its [`Engine`].
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +87,51 @@ impl EngineConfig {
     /// What it can do.
     pub fn capabilities(&self) -> Capabilities {
         self.info().capabilities
+    }
+
+    /// Whether a keyspace of this engine can be kept like this by nodes with so many lanes.
+    ///
+    /// # Errors
+    /// When it can't.
+    pub fn check_durability(&self, durability: Durability, lanes: u16) -> Result<(), Unfit> {
+        let (can, name) = (self.capabilities(), self.name());
+        if durability == Durability::Memory {
+            return Ok(());
+        }
+        if !can.durable {
+            let able = Self::names_with(|can| can.durable);
+            return Err(Unfit {
+                problem: format!("engine '{name}' keeps nothing on a disk"),
+                remedy: format!("choose \"memory\", or engine {able}"),
+            });
+        }
+        let lags = durability == Durability::Async && !mutant!("node_promises_may_lag");
+        if lags && !can.durable_async {
+            let able = Self::names_with(|can| can.durable_async);
+            return Err(Unfit {
+                problem: format!(
+                    "engine '{name}' acknowledges nothing before it is on the disks of all replicas"
+                ),
+                remedy: format!("choose \"sync\", or engine {able}"),
+            });
+        }
+        if lanes > 1 && !can.durable_lanes && !mutant!("node_log_of_many_lanes") {
+            let able = Self::names_with(|can| can.durable_lanes);
+            return Err(Unfit {
+                problem: format!(
+                    "engine '{name}' keeps data on disks with one lane only, and there are {lanes}"
+                ),
+                remedy: format!("set lanes = 1, or choose \"memory\", or engine {able}"),
+            });
+        }
+        let is_sync = durability == Durability::Sync && !mutant!("node_unfit_options_logged");
+        match self.unfit_for_sync().filter(|_| is_sync) {
+            None => Ok(()),
+            Some(problem) => Err(Unfit {
+                problem: problem.to_owned(),
+                remedy: "set it to false, or choose \"async\" or \"memory\"".to_owned(),
+            }),
+        }
     }
 
     /// Sets an option.
