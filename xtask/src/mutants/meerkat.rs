@@ -20,6 +20,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_unsettled_until_answered",
+        home: "meerkat",
+        guard: "an update counts as unsettled until every replica has it",
+        checks: &[Tests("meerkat", "an_update_is_unsettled")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_delta_on_any_base",
         home: "meerkat",
         guard: "a delta changes the version that it was made for, and no other",

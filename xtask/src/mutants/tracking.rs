@@ -34,6 +34,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_prefix_publishes_nothing",
+        home: "node",
+        guard: "behind a new prefix every lane has published what it counts",
+        checks: &[Tests("node", "every_lane_has_published")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_key_not_watched",
         home: "node",
         guard: "a tracked key is watched in the store before it is read",

@@ -128,6 +128,12 @@ impl Records {
         Some((key, self.entries.remove(&key).expect("its place is known")))
     }
 
+    /// The records of guests.
+    pub(crate) fn of_guests(&self) -> impl Iterator<Item = &TxnRecord> {
+        let guests = self.order.iter().filter(|(writer, _)| writer.is_guest());
+        guests.flat_map(|(writer, order)| self.at(*writer, order.iter())).map(|(_, record)| record)
+    }
+
     /// The version of the first record of each guest that has one.
     pub(crate) fn first_of_guests(&self) -> impl Iterator<Item = u64> {
         let guests = self.order.iter().filter(|(writer, _)| writer.is_guest());

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{
     Command, Deadlines, DetMap, HybridClock, Journal, LaneShared, Rng, Scan, Slab, Slot, Table,
-    Timeouts, Unhashed,
+    Timeouts, Unhashed, mutant,
 };
 use quorate_rifl::LeaseEnd;
 use quorate_types::{
@@ -492,7 +492,21 @@ where
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
             ("clock_lead_us", *self.clock_lead / 1000),
+            ("unsettled", self.unsettled() as u64),
         ]
+    }
+
+    /// Updates that may have ended and whose end some live replica may not know: those that this lane
+    /// coordinates, what it knows of guests' as a replica, and whatever a change of the epoch settles. While no lane of any node has one, a
+    /// replica has every update that another has.
+    fn unsettled(&self) -> usize {
+        if mutant!("meerkat_unsettled_until_answered") {
+            return self.pending();
+        }
+        let is_open = |record: &TxnRecord| record.decision.is_none() || !record.unaware.is_empty();
+        let guests = self.records.of_guests().filter(|record| is_open(record)).count();
+        let changing = usize::from(self.phase == Phase::Frozen);
+        self.attempts.updates().count() + guests + changing
     }
 
     fn undecided(&self) -> usize {

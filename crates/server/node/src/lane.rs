@@ -503,7 +503,12 @@ impl Lane {
             Mail::Verdicts(verdicts) => self.hear_verdicts(&verdicts),
             Mail::Published(publication) => self.take_publication(publication, out),
             Mail::Invalidated(invalidation) => out.invalidated.push(invalidation),
-            Mail::Watch { from, tag } => out.mail.push((from, Mail::WatchHeard { tag })),
+            Mail::Watch { from, tag } => {
+                if !mutant!("node_prefix_publishes_nothing") {
+                    self.publish(now);
+                }
+                out.mail.push((from, Mail::WatchHeard { tag }));
+            }
             Mail::WatchHeard { tag } => self.watch_heard(tag, out),
         }
     }

@@ -130,6 +130,14 @@ impl Shared {
         *lock(&self.lanes[lane]) = facts;
     }
 
+    /// Updates that may have ended and whose end some live replica may not know, as of the lanes' last
+    /// publications.
+    pub fn unsettled(&self) -> u64 {
+        let lanes = self.lane_facts();
+        let gauges = lanes.iter().flat_map(|lane| &lane.engines).flat_map(|engine| &engine.gauges);
+        gauges.filter(|(name, _)| *name == "unsettled").map(|(_, count)| count).sum()
+    }
+
     /// Where transactions run, as of the lanes' last publications. `None` if no keys move here.
     pub fn placement_facts(&self) -> Option<PlacementFacts> {
         let pins = self.store(PINS)?.stats().with_value;

@@ -133,9 +133,10 @@ impl Lane {
     }
 
     /// Every change of a key that begins so is told through [`Outbox::invalidated`] from the moment on
-    /// at which this completes with [`Reply::Ok`]: once the other lanes know. Ends with
-    /// [`Lane::untrack_prefix`].
-    pub fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]], out: &mut Outbox) {
+    /// at which this completes with [`Reply::Ok`]: once the other lanes know. By then all lanes have
+    /// published anew what they count. Ends with [`Lane::untrack_prefix`].
+    pub fn track_prefixes(&mut self, now: Now, tag: Tag, prefixes: &[&[u8]], out: &mut Outbox) {
+        self.publish(now);
         for (_, store) in self.shared.stores() {
             prefixes.iter().for_each(|prefix| store.watch_prefix(prefix));
         }

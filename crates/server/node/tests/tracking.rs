@@ -78,9 +78,9 @@ impl World {
     }
 
     fn broaden(&mut self, place: Place) {
-        let tag = self.cluster.tag();
+        let (now, tag) = (at(self.cluster.time), self.cluster.tag());
         let host = self.cluster.host(place);
-        host.lane.track_prefixes(tag, &[b"k"], &mut host.out);
+        host.lane.track_prefixes(now, tag, &[b"k"], &mut host.out);
         self.clients.get_mut(&place).expect("one on each lane").broad = true;
         while !self.answers.contains_key(&tag) {
             self.turn();
@@ -286,4 +286,23 @@ fn a_change_names_the_client_that_made_it() {
             assert_eq!(writers, BTreeSet::from([Some(origin)]));
         }
     }
+}
+
+/// Who needs to know what is under way at this moment asks behind such a round.
+#[test]
+fn behind_a_new_prefix_every_lane_has_published_what_it_counts() {
+    let mut world = World::new(3, &keyspace(EngineConfig::meerkat()));
+    for key in 0..KEYS {
+        let tag = world.ask((0, key as usize % 2), &format!("SET k{key} v"));
+        while !world.answers.contains_key(&tag) {
+            world.turn();
+        }
+    }
+    let published = |world: &mut World| -> Vec<u64> {
+        let lanes = world.cluster.host((0, 0)).lane.shared().lane_facts();
+        lanes.iter().map(|lane| lane.submitted).collect()
+    };
+    assert_eq!(published(&mut world), [0, 0], "nobody has asked");
+    world.broaden((0, 0));
+    assert_eq!(published(&mut world), [KEYS / 2, KEYS / 2]);
 }

@@ -41,6 +41,8 @@ pub struct MemoryFacts {
 pub struct ServerFacts {
     /// This program's version.
     pub version: String,
+    /// The cluster's name.
+    pub cluster: String,
     /// The node's id.
     pub node: u16,
     /// The node's incarnation.
@@ -344,6 +346,12 @@ pub trait Backend {
     /// Where transactions run whose keys move. `None` if no keys do.
     fn placement(&self) -> Option<PlacementFacts> {
         None
+    }
+
+    /// Updates that may have ended and whose end some live replica may not know, those begun at this
+    /// node. Slightly old, but for what [`Backend::track_prefixes`] has completed behind.
+    fn unsettled(&self) -> u64 {
+        0
     }
 
     /// What is known of the node's log. `None` if it has none.

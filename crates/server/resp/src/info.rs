@@ -226,11 +226,14 @@ impl<B: Backend> Context<'_, B> {
 
     fn info_quorate(&mut self, facts: &ServerFacts, lines: &mut Lines<'_>) {
         lines.put("quorate_version", &facts.version);
+        let name = facts.cluster.replace(char::is_control, " ");
+        lines.put("cluster_name", name);
         lines.put("node", facts.node);
         lines.put("incarnation", facts.incarnation);
         lines.put("epoch", facts.epoch);
         lines.put("node_role", facts.role);
         lines.put("lease", if facts.lease { "held" } else { "lapsed" });
+        lines.put("unsettled_updates", self.backend.unsettled());
         lines.put("lanes", facts.lanes);
         for (lane, micros) in facts.longest_turns_micros.iter().enumerate() {
             lines.put(&format!("lane{lane}"), format!("longest_turn_usec={micros}"));

@@ -151,7 +151,8 @@ fn info_has_the_sections_that_were_asked_for() {
         "cmdstat_get:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n",
         "cmdstat_incr:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n",
         "cmdstat_incrby:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1\r\n",
-        "# Quorate\r\nquorate_version:test\r\n",
+        "# Quorate\r\nquorate_version:test\r\ncluster_name:a name\r\nnode:1\r\n",
+        "unsettled_updates:3\r\n",
         "lane0:longest_turn_usec=0\r\nlane1:longest_turn_usec=1234\r\n",
         "keyspace0:name=db0,engine=memory,replicas=1,live_replicas=3,keys=1\r\n",
     ] {

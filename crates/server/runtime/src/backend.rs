@@ -146,7 +146,7 @@ impl Backend for LaneBackend<'_> {
     }
 
     fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]) {
-        self.lane.track_prefixes(tag, prefixes, self.out);
+        self.lane.track_prefixes(self.now, tag, prefixes, self.out);
     }
 
     fn untrack_prefix(&mut self, prefix: &[u8]) {
@@ -286,6 +286,10 @@ impl Backend for LaneBackend<'_> {
         })
     }
 
+    fn unsettled(&self) -> u64 {
+        self.shared().unsettled()
+    }
+
     fn persistence(&self) -> Option<PersistenceFacts> {
         let lanes = self.shared().lane_facts();
         let logs: Vec<&LogFacts> = lanes.iter().filter_map(|lane| lane.log.as_ref()).collect();
@@ -335,6 +339,7 @@ impl Backend for LaneBackend<'_> {
         let turns = self.node.longest_turns.iter();
         ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: config.cluster.clone(),
             node: config.node.0,
             incarnation: self.lane.incarnation().0,
             epoch: view.epoch.0,

@@ -750,12 +750,17 @@ impl Backend for MemoryBackend {
     fn facts(&self) -> ServerFacts {
         ServerFacts {
             version: "test".to_owned(),
+            cluster: "a\nname".to_owned(),
             node: 1,
             role: "active",
             longest_turns_micros: self.longest_turns.clone(),
             members: vec![(1, "active", "one:1".to_owned()), (2, "down", "two:2".to_owned())],
             ..Default::default()
         }
+    }
+
+    fn unsettled(&self) -> u64 {
+        3
     }
 
     fn reset_stats(&mut self) {

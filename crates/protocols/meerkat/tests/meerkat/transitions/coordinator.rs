@@ -27,6 +27,27 @@ fn the_fast_path_takes_one_round_trip() {
     }
 }
 
+/// A client is answered before every replica knows of its update; whoever needs to know when all do can see
+/// that.
+#[test]
+fn an_update_is_unsettled_until_every_replica_has_it() {
+    let mut cluster = Cluster::new(3);
+    assert_eq!(cluster.gauge(1, "unsettled"), 0);
+    let tag = cluster.submit(1, "append=k:v");
+    assert_eq!(cluster.gauge(1, "unsettled"), 1);
+    cluster.deliver_some(|packet| packet.kind() == "validate");
+    cluster.deliver_some(|packet| packet.kind() == "vote");
+    cluster.assert_done(tag);
+    for node in [2, 3] {
+        assert_eq!(cluster.gauge(1, "unsettled"), 1, "{node} may not know it");
+        cluster.deliver(1, node, "decided");
+        // Acknowledgements are gathered for a while.
+        cluster.tick(MLT);
+        cluster.deliver(node, 1, "acked");
+    }
+    assert_eq!(cluster.gauge(1, "unsettled"), 0);
+}
+
 #[test]
 fn a_silent_replica_costs_a_round_and_a_wait() {
     let mut cluster = Cluster::new(3);
