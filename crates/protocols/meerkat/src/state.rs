@@ -497,8 +497,8 @@ where
     }
 
     /// Updates that may have ended and whose end some live replica may not know: those that this lane
-    /// coordinates, what it knows of guests' as a replica, and whatever a change of the epoch settles. While no lane of any node has one, a
-    /// replica has every update that another has.
+    /// coordinates, what it knows of guests' as a replica, and all that a change of the epoch settles.
+    /// While no lane of any node has one, a replica has every update that another has.
     fn unsettled(&self) -> usize {
         if mutant!("meerkat_unsettled_until_answered") {
             return self.pending();

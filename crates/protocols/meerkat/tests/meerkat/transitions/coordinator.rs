@@ -27,8 +27,7 @@ fn the_fast_path_takes_one_round_trip() {
     }
 }
 
-/// A client is answered before every replica knows of its update; whoever needs to know when all do can see
-/// that.
+/// A client is answered before every replica knows of its update. When all do can be seen.
 #[test]
 fn an_update_is_unsettled_until_every_replica_has_it() {
     let mut cluster = Cluster::new(3);
