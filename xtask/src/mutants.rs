@@ -15,6 +15,7 @@ use anyhow::{Context, bail, ensure};
 use self::builds::{Builds, Killer, Kind};
 use crate::target_dir;
 
+mod backups;
 mod baselines;
 mod builds;
 mod durability;
@@ -80,6 +81,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(durability::MUTANTS)
         .chain(logs::MUTANTS)
         .chain(rdb::MUTANTS)
+        .chain(backups::MUTANTS)
         .chain(values::MUTANTS)
         .chain(voters::MUTANTS)
         .chain(meerkat_log::MUTANTS)

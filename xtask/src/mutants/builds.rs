@@ -134,7 +134,7 @@ impl<'a> Builds<'a> {
 
     fn test(&self, kind: Kind, home: &str) -> Command {
         let mut command = self.cargo(kind, &["test", "--quiet"]);
-        command.args(kind.targets()).args(["--package", &format!("quorate-{home}")]);
+        command.args(kind.targets()).args(["--package", &package(home)]);
         command
     }
 
@@ -172,6 +172,11 @@ impl<'a> Builds<'a> {
         let killer = || Killer { check, after: after(&said), finding: finding(&said) };
         Ok((code != Some(0)).then(killer))
     }
+}
+
+/// The package of a crate, which the program's is called as.
+fn package(home: &str) -> String {
+    if home == "quorate" { home.to_owned() } else { format!("quorate-{home}") }
 }
 
 /// The words of the first panic that a check ended with, and of what it says about a seed.

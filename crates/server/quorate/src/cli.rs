@@ -42,6 +42,11 @@ pub(crate) enum Command {
     /// Look at the files of a node's log: 0 they are sound, 1 something is damaged, 2 they can't be
     /// read. Nothing is changed
     Log(Log),
+    /// Write all keyspaces of a running cluster to one file, of one moment where that can be had, and say
+    /// whether it could: keys of all types, expiries, libraries of functions
+    Backup(crate::backup::Options),
+    /// Write a backup into a running cluster that has nothing there
+    Restore(crate::restore::Options),
     /// Write the keys of a Redis file (RDB) into a running cluster, or any server like Redis
     Import(crate::import::Options),
     /// Write the keys of a running cluster to a Redis file (RDB); each is of one moment, and the file as

@@ -3,12 +3,13 @@
 //! Keys are listed with `SCAN`, and each is read at one moment: `DUMP` and its expiry in one `MULTI` block,
 //! or in pieces under a `WATCH` if that would be too long. The file as a whole is of no single moment.
 
+mod book;
 mod file;
 mod large;
 mod stream;
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::BuildHasher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,7 +20,8 @@ use quorate_rdb::{Header, Kind, Payload, Writer};
 
 use crate::log::say;
 use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, command, size, trouble};
-use file::Output;
+use book::Book;
+pub(crate) use file::Output;
 
 /// Keys that one `SCAN` is asked for, and those that are asked for at once.
 const SCAN_COUNT: &str = "500";
@@ -53,10 +55,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let output = Output::check(&options.out, options.force)?;
     let mut target = Target::new(&options.target)?;
     let databases = databases(options, &mut target)?;
-    let libraries = target.persist(libraries)?;
+    let libraries = libraries(&mut target, &databases)?;
     let total = databases.values().sum();
     let progress = Progress::of_keys("exported", total, options.quiet)?;
-    let mut export = Export::new(target, output.create()?, progress)?;
+    let mut export = Export::new(target, output.create()?, progress);
     for (database, keys) in databases {
         export.database(database, keys)?;
     }
@@ -65,7 +67,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let lines = summary.lines(&file, length, begin.elapsed(), options.quiet);
     lines.iter().for_each(|line| say(line));
     if !libraries.is_empty() {
-        say(&format!("libraries of functions are not in the file: {}", libraries.join(", ")));
+        let names: Vec<_> = libraries.into_iter().collect();
+        let remedy = "`quorate backup` takes them along";
+        say(&format!("libraries of functions are not in the file: {}; {remedy}", names.join(", ")));
     }
     let left_out = summary.left_out;
     ensure!(left_out == 0, "{left_out} keys are not in the file");
@@ -76,13 +80,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn databases(options: &Options, target: &mut Target) -> anyhow::Result<BTreeMap<u64, u64>> {
     let mut chosen = options.databases.clone();
     if chosen.is_empty() {
-        let count = target.persist(|target| target.setting("databases"))?.unwrap_or(DATABASES);
-        for database in 0..count {
-            // A cluster has those that its configuration names.
-            if target.persist(|target| target.has(database))? {
-                chosen.push(database);
-            }
-        }
+        chosen = all_databases(target)?;
     }
     let mut databases = BTreeMap::new();
     for database in chosen {
@@ -94,36 +92,81 @@ fn databases(options: &Options, target: &mut Target) -> anyhow::Result<BTreeMap<
     Ok(databases)
 }
 
+/// The databases that there are.
+pub(crate) fn all_databases(target: &mut Target) -> anyhow::Result<Vec<u64>> {
+    let count = target.persist(|target| target.setting("databases"))?.unwrap_or(DATABASES);
+    let mut there = Vec::new();
+    for database in 0..count {
+        // A cluster has those that its configuration names.
+        if target.persist(|target| target.has(database))? {
+            there.push(database);
+        }
+    }
+    Ok(there)
+}
+
 /// The names of libraries of functions, which are left out.
-fn libraries(target: &mut Target) -> Result<Vec<String>, Trouble> {
-    // Servers before Redis 7.0 have none.
-    let Some(Reply::Array(libraries)) = target.ask_if_allowed(&["FUNCTION", "LIST"])? else {
-        return Ok(Vec::new());
-    };
-    let name = |library| match library {
-        Reply::Array(parts) => match parts.into_iter().nth(1) {
-            Some(Reply::Bulk(name)) => Some(name.escape_ascii().to_string()),
-            _ => None,
-        },
+fn libraries(
+    target: &mut Target,
+    databases: &BTreeMap<u64, u64>,
+) -> anyhow::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for database in databases.keys() {
+        let listed = target.persist(|target| {
+            target.select(*database)?;
+            // Servers before Redis 7.0 have none.
+            target.ask_if_allowed(&["FUNCTION", "LIST"])
+        })?;
+        let Some(Reply::Array(listed)) = listed else { continue };
+        let named = of_libraries(listed, "library_name");
+        names.extend(named.iter().map(|name| name.escape_ascii().to_string()));
+    }
+    Ok(names)
+}
+
+/// What `FUNCTION LIST WITHCODE` said under this name of each library.
+pub(crate) fn of_libraries(libraries: Vec<Reply>, name: &str) -> Vec<Vec<u8>> {
+    let said = |library| match library {
+        Reply::Array(parts) => {
+            let mut parts = parts.into_iter();
+            parts.find(|part| *part == Reply::Bulk(name.into()))?;
+            match parts.next() {
+                Some(Reply::Bulk(said)) => Some(said),
+                _ => None,
+            }
+        }
         _ => None,
     };
-    Ok(libraries.into_iter().filter_map(name).collect())
+    libraries.into_iter().filter_map(said).collect()
 }
 
 /// What an export came to.
 #[derive(Default)]
-struct Summary {
+pub(crate) struct Summary {
     kinds: BTreeMap<Kind, u64>,
     /// Keys that were gone when they were to be read.
     gone: u64,
-    left_out: u64,
+    pub(crate) left_out: u64,
     /// Some of these, each with why.
     names: Vec<String>,
     header: Option<Header>,
 }
 
 impl Summary {
-    fn lines(&self, file: &str, length: u64, took: Duration, quiet: bool) -> Vec<String> {
+    fn leave_out(&mut self, key: &[u8], why: &str) {
+        self.left_out += 1;
+        if self.names.len() < NAMES_MAX {
+            self.names.push(format!("\"{}\": {why}", key.escape_ascii()));
+        }
+    }
+
+    pub(crate) fn lines(
+        &self,
+        file: &str,
+        length: u64,
+        took: Duration,
+        quiet: bool,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         if !quiet {
             let keys: u64 = self.kinds.values().sum();
@@ -156,29 +199,59 @@ impl Summary {
     }
 }
 
-struct Export {
-    target: Target,
+/// The keys of databases on their way into a file.
+pub(crate) struct Export {
+    pub(crate) target: Target,
     output: Output,
     writer: Writer,
     /// What is to be written next.
     bytes: Vec<u8>,
     progress: Progress,
-    done: u64,
+    pub(crate) done: u64,
     summary: Summary,
+    /// Where each key stands in the file, if keys may be read again.
+    book: Option<Book>,
 }
 
 impl Export {
-    fn new(target: Target, output: Output, progress: Progress) -> anyhow::Result<Self> {
+    fn new(target: Target, output: Output, progress: Progress) -> Self {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.aux(b"quorate-ver", env!("CARGO_PKG_VERSION").as_bytes(), &mut bytes);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         writer.aux(b"ctime", since.as_secs().to_string().as_bytes(), &mut bytes);
         let summary = Summary::default();
-        Ok(Self { target, output, writer, bytes, progress, done: 0, summary })
+        Self { target, output, writer, bytes, progress, done: 0, summary, book: None }
     }
 
-    fn database(&mut self, database: u64, keys: u64) -> anyhow::Result<()> {
+    /// One whose keys may be read again: the file has what was read of each last.
+    pub(crate) fn with_book(target: Target, output: Output, progress: Progress) -> Self {
+        Self { book: Some(Book::default()), ..Self::new(target, output, progress) }
+    }
+
+    /// Writes something besides keys.
+    pub(crate) fn about(&mut self, write: impl FnOnce(&mut Writer, &mut Vec<u8>)) {
+        write(&mut self.writer, &mut self.bytes);
+    }
+
+    /// Bytes of the file that were of keys which have changed since.
+    pub(crate) fn blanked(&self) -> u64 {
+        self.book.as_ref().map_or(0, |book| book.blanked)
+    }
+
+    /// Keys that could not be read and may be read again.
+    pub(crate) fn unread(&self) -> Vec<(u64, Vec<u8>)> {
+        self.book.iter().flat_map(|book| book.unread.keys().cloned()).collect()
+    }
+
+    /// Reads keys again of which some may be in the file already.
+    pub(crate) fn again(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
+        self.writer.database_again(database, &mut self.bytes);
+        keys.chunks(KEYS_AT_ONCE).try_for_each(|keys| self.read_keys(database, keys))
+    }
+
+    /// Lists the keys of a database and reads them.
+    pub(crate) fn database(&mut self, database: u64, keys: u64) -> anyhow::Result<()> {
         self.writer.database(database, keys, &mut self.bytes);
         let hashers = (RandomState::new(), RandomState::new());
         // A key that SCAN tells twice must stand in the file once.
@@ -194,11 +267,13 @@ impl Export {
                 let (next, keys) = scan(target, from)?;
                 Ok((next, keys, by))
             })?;
-            let fresh =
-                |key: &Vec<u8>| seen.insert((hashers.0.hash_one(key), hashers.1.hash_one(key)));
-            let fresh: Vec<_> = listed.into_iter().filter(fresh).collect();
+            let mut is_fresh = |key: &Vec<u8>| match &self.book {
+                Some(book) => !book.has(database, key),
+                None => seen.insert((hashers.0.hash_one(key), hashers.1.hash_one(key))),
+            };
+            let fresh: Vec<_> = listed.into_iter().filter(|key| is_fresh(key)).collect();
             for keys in fresh.chunks(KEYS_AT_ONCE) {
-                self.keys(database, keys)?;
+                self.read_keys(database, keys)?;
             }
             if next == "0" {
                 return Ok(());
@@ -208,7 +283,7 @@ impl Export {
     }
 
     /// Reads keys and writes them to the file.
-    fn keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
+    fn read_keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         let (mut read, mut too_long) = (0, Vec::new());
         while read < keys.len() {
             match self.ask(database, &keys[read..], &mut read, &mut too_long) {
@@ -246,13 +321,13 @@ impl Export {
                 }
             }
             match connection.reply()? {
-                Reply::Array(parts) => self.dumped(key, parts)?,
+                Reply::Array(parts) => self.dumped(database, key, parts)?,
                 Reply::Error(error) => {
                     let error = refused.unwrap_or(error);
                     match trouble(&error) {
                         Some(trouble) => return Err(trouble),
                         None if large::is_too_long(&error) => too_long.push(key),
-                        None => self.leave_out(key, error),
+                        None => self.leave_out(database, key, error),
                     }
                 }
                 other => return Err(anyhow!("the target answered EXEC with {other:?}").into()),
@@ -266,25 +341,25 @@ impl Export {
     }
 
     /// Writes what `DUMP` and `PEXPIRETIME` answered.
-    fn dumped(&mut self, key: &[u8], parts: Vec<Reply>) -> Result<(), Trouble> {
+    fn dumped(&mut self, database: u64, key: &[u8], parts: Vec<Reply>) -> Result<(), Trouble> {
         let (payload, expiry) = match <[Reply; 2]>::try_from(parts) {
             Ok([Reply::Bulk(payload), Reply::Int(expiry)]) => (payload, expiry),
             Ok([Reply::Null, _]) => {
-                self.summary.gone += 1;
+                self.gone(database, key)?;
                 return Ok(());
             }
             Ok([Reply::Error(error), _] | [_, Reply::Error(error)]) => match trouble(&error) {
                 Some(trouble) => return Err(trouble),
                 None => {
-                    self.leave_out(key, error);
+                    self.leave_out(database, key, error);
                     return Ok(());
                 }
             },
             other => return Err(anyhow!("the target answered DUMP with {other:?}").into()),
         };
         match Payload::parse(&payload) {
-            Ok(payload) => self.write(key, expiry, &payload)?,
-            Err(error) => self.leave_out(key, error.to_string()),
+            Ok(payload) => self.write(database, key, expiry, &payload)?,
+            Err(error) => self.leave_out(database, key, error.to_string()),
         }
         Ok(())
     }
@@ -299,29 +374,57 @@ impl Export {
             large::Read::Value { payload, expiry } => {
                 let payload = Payload::parse(&payload)
                     .map_err(|error| anyhow!("{error}, of what was read of a large key"))?;
-                self.write(key, expiry, &payload)?;
+                self.write(database, key, expiry, &payload)?;
             }
-            large::Read::Gone => self.summary.gone += 1,
-            large::Read::Not(why) => self.leave_out(key, why),
+            large::Read::Gone => self.gone(database, key)?,
+            large::Read::Not(why) => self.leave_out(database, key, why),
         }
         Ok(())
     }
 
-    fn write(&mut self, key: &[u8], expiry: i64, payload: &Payload<'_>) -> anyhow::Result<()> {
-        let expire_at_ms = u64::try_from(expiry).ok();
-        self.writer.key(key, expire_at_ms, payload, &mut self.bytes);
-        *self.summary.kinds.entry(payload.form.kind()).or_default() += 1;
+    fn write(
+        &mut self,
+        database: u64,
+        key: &[u8],
+        expiry: i64,
+        payload: &Payload<'_>,
+    ) -> anyhow::Result<()> {
+        self.strike(database, key)?;
+        let (begin, kind) = (self.writer.length(), payload.form.kind());
+        self.writer.key(key, u64::try_from(expiry).ok(), payload, &mut self.bytes);
+        if let Some(book) = &mut self.book {
+            book.enter(database, key, begin..self.writer.length(), kind);
+        }
+        *self.summary.kinds.entry(kind).or_default() += 1;
         self.output.write(&mut self.bytes)
     }
 
-    fn leave_out(&mut self, key: &[u8], why: String) {
-        self.summary.left_out += 1;
-        if self.summary.names.len() < NAMES_MAX {
-            self.summary.names.push(format!("\"{}\": {why}", key.escape_ascii()));
+    /// A key is not there when it is to be read.
+    fn gone(&mut self, database: u64, key: &[u8]) -> anyhow::Result<()> {
+        self.summary.gone += u64::from(self.book.is_none());
+        self.strike(database, key)
+    }
+
+    /// Takes a key out of the file again, if it is there.
+    fn strike(&mut self, database: u64, key: &[u8]) -> anyhow::Result<()> {
+        let Some(book) = &mut self.book else { return Ok(()) };
+        let Some((place, kind)) = book.strike(database, key) else { return Ok(()) };
+        *self.summary.kinds.entry(kind).or_default() -= 1;
+        let Self { output, writer, bytes, .. } = self;
+        output.blank(bytes, place.start, place.end - place.start, |before, after, end| {
+            writer.exchanged(before, after, end);
+        })
+    }
+
+    fn leave_out(&mut self, database: u64, key: &[u8], why: String) {
+        match &mut self.book {
+            Some(book) => drop(book.unread.insert((database, key.to_owned()), why)),
+            None => self.summary.leave_out(key, &why),
         }
     }
 
-    fn finish(mut self) -> anyhow::Result<(Summary, u64)> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<(Summary, u64)> {
+        self.summary.kinds.retain(|_, count| *count > 0);
         self.summary.header = self.writer.finish(&mut self.bytes);
         let length = self.output.finish(&mut self.bytes, self.summary.header.as_ref())?;
         Ok((self.summary, length))

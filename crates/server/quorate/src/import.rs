@@ -20,10 +20,11 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use quorate_rdb::{Event, Kind, Reader};
 
+use crate::backup::about::About;
 use crate::log::say;
 use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, size};
 use batch::{Batch, Outcome};
-use file::Source;
+pub(crate) use file::Source;
 use key::Writing;
 use summary::Summary;
 
@@ -37,28 +38,28 @@ const SHOWN_EVERY: Duration = Duration::from_millis(50);
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// The file, as SAVE and BGSAVE of Redis 2.4 to 7.4 write it
-    file: PathBuf,
+    pub(crate) file: PathBuf,
     #[command(flatten)]
-    target: TargetOptions,
+    pub(crate) target: TargetOptions,
     /// Only this database of the file; may be given several times. Without it, all
     #[arg(long = "db", value_name = "N", value_delimiter = ',')]
-    only: Vec<u64>,
+    pub(crate) only: Vec<u64>,
     /// Put the keys of one database of the file into another one; may be given several times
     #[arg(long, value_name = "FROM:TO", value_delimiter = ',', value_parser = pair)]
-    db_map: Vec<(u64, u64)>,
+    pub(crate) db_map: Vec<(u64, u64)>,
     /// Replace keys that are there already; without this or --skip-existing, a database that has keys
     /// is refused
     #[arg(long, conflicts_with = "skip_existing")]
-    replace: bool,
+    pub(crate) replace: bool,
     /// Leave keys as they are that are there already
     #[arg(long)]
-    skip_existing: bool,
+    pub(crate) skip_existing: bool,
     /// Print nothing but what was left out, and errors
     #[arg(long)]
-    quiet: bool,
+    pub(crate) quiet: bool,
 }
 
-fn pair(text: &str) -> Result<(u64, u64), String> {
+pub(crate) fn pair(text: &str) -> Result<(u64, u64), String> {
     let numbers =
         text.split_once(':').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
     numbers.ok_or_else(|| format!("{text:?} is no FROM:TO of two numbers of databases"))
@@ -66,24 +67,26 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
 
 /// What the first reading of the file has found.
 #[derive(Default)]
-struct Survey {
+pub(crate) struct Survey {
     version: u16,
     server: Option<String>,
     /// How many keys each database has.
-    databases: BTreeMap<u64, u64>,
+    pub(crate) databases: BTreeMap<u64, u64>,
     libraries: Vec<String>,
     /// Modules that keep something beside keys.
     modules: Vec<String>,
-    is_checked: bool,
+    pub(crate) is_checked: bool,
+    /// What a backup says of itself.
+    pub(crate) about: About,
 }
 
 /// Imports a file. An error if something of it is not at the target afterwards.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut source = Source::open(&options.file)?;
-    let survey = survey(&mut source, options)?;
+    let survey = survey(&mut source, options.quiet)?;
     let target = Target::new(&options.target)?;
-    let mut import = Import::new(options, target, &survey)?;
+    let mut import = Import::new(options, IMPORT, target, &survey)?;
     if !options.quiet {
         survey
             .lines(&options.file.display().to_string(), &source)
@@ -102,9 +105,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Reads all of the file.
-fn survey(source: &mut Source, options: &Options) -> anyhow::Result<Survey> {
+pub(crate) fn survey(source: &mut Source, quiet: bool) -> anyhow::Result<Survey> {
     let mut survey = Survey::default();
-    let mut progress = Progress::of_bytes("checked", source.total(), options.quiet)?;
+    let mut progress = Progress::of_bytes("checked", source.total(), quiet)?;
     let mut database = 0;
     while let Some(event) = source.next()? {
         match event {
@@ -117,17 +120,24 @@ fn survey(source: &mut Source, options: &Options) -> anyhow::Result<Survey> {
                 *survey.databases.entry(database).or_default() += 1;
                 progress.at(source.offset());
             }
-            Event::Function(source) => survey.libraries.push(library(&source)),
+            Event::Aux { name, value } => survey.about.take(&name, &value, source.offset()),
+            Event::Function(source) => {
+                survey.libraries.push(library(&source));
+                // Of another file they are left out, and nobody keeps them.
+                if survey.about.version.is_some() {
+                    survey.about.take_library(source);
+                }
+            }
             Event::ModuleAux(name) => survey.modules.push(name),
             Event::End { checked } => survey.is_checked = checked,
-            Event::Aux { .. } | Event::Sizes { .. } | Event::Item(_) | Event::KeyEnd => {}
+            Event::Sizes { .. } | Event::Item(_) | Event::KeyEnd => {}
         }
     }
     Ok(survey)
 }
 
 /// The name of a library, which stands in its first line.
-fn library(source: &[u8]) -> String {
+pub(crate) fn library(source: &[u8]) -> String {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let name = line.split_whitespace().find_map(|word| word.strip_prefix("name="));
@@ -135,7 +145,7 @@ fn library(source: &[u8]) -> String {
 }
 
 impl Survey {
-    fn lines(&self, file: &str, source: &Source) -> Vec<String> {
+    pub(crate) fn lines(&self, file: &str, source: &Source) -> Vec<String> {
         let server =
             self.server.as_ref().map_or(String::new(), |server| format!(" of Redis {server}"));
         let sum = match self.is_checked {
@@ -158,20 +168,34 @@ struct Again {
     expires: bool,
 }
 
-struct Import<'a> {
+/// How an import and its kin call what they do, and what helps where they stop.
+pub(crate) struct Words {
+    pub(crate) done: &'static str,
+    pub(crate) again: &'static str,
+}
+
+const IMPORT: Words = Words { done: "imported", again: "import again with --replace" };
+
+pub(crate) struct Import<'a> {
     options: &'a Options,
-    target: Target,
+    words: Words,
+    pub(crate) target: Target,
     /// Where each database of the file goes to.
-    databases: BTreeMap<u64, u64>,
+    pub(crate) databases: BTreeMap<u64, u64>,
     /// How many keys each database of the target had.
     sizes: BTreeMap<u64, u64>,
     string_bytes_max: u64,
-    summary: Summary,
+    pub(crate) summary: Summary,
     again: Vec<Again>,
 }
 
 impl<'a> Import<'a> {
-    fn new(options: &'a Options, target: Target, survey: &Survey) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        options: &'a Options,
+        words: Words,
+        target: Target,
+        survey: &Survey,
+    ) -> anyhow::Result<Self> {
         let mut databases: BTreeMap<u64, u64> =
             survey.databases.keys().map(|&number| (number, number)).collect();
         for number in &options.only {
@@ -192,9 +216,10 @@ impl<'a> Import<'a> {
                 );
             }
         }
-        let summary = Summary::new(&survey.libraries, &survey.modules);
+        let summary = Summary::new(words.done, &survey.libraries, &survey.modules);
         Ok(Self {
             options,
+            words,
             target,
             databases,
             sizes: BTreeMap::new(),
@@ -204,8 +229,21 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Looks at the target before anything is written there.
+    /// Looks at the target before anything is written there, and refuses databases that have keys.
     fn prepare(&mut self, survey: &Survey) -> anyhow::Result<()> {
+        let full = self.look(survey)?;
+        ensure!(
+            full.is_empty() || self.options.replace || self.options.skip_existing,
+            "at {} {} already; say what becomes of keys that are in the file, too, with --replace or \
+             --skip-existing, or give another database with --db-map",
+            self.target.address(),
+            full.join(", ")
+        );
+        Ok(())
+    }
+
+    /// Looks at the target before anything is written there. Which databases have keys already.
+    pub(crate) fn look(&mut self, survey: &Survey) -> anyhow::Result<Vec<String>> {
         let places: Vec<u64> = self.databases.values().copied().collect();
         if places.is_empty() {
             // The target ought to be one all the same.
@@ -219,22 +257,24 @@ impl<'a> Import<'a> {
             }
             self.sizes.insert(place, keys);
         }
-        ensure!(
-            full.is_empty() || self.options.replace || self.options.skip_existing,
-            "at {} {} already; say what becomes of keys that are in the file, too, with --replace or \
-             --skip-existing, or give another database with --db-map",
-            self.target.address(),
-            full.join(", ")
-        );
         if !survey.databases.is_empty() {
             let said = self.target.persist(|target| target.setting("proto-max-bulk-len"))?;
             self.string_bytes_max = said.unwrap_or(STRING_BYTES_MAX);
         }
-        Ok(())
+        Ok(full)
+    }
+
+    /// The databases were emptied.
+    pub(crate) fn emptied(&mut self) {
+        self.sizes.values_mut().for_each(|keys| *keys = 0);
     }
 
     /// Writes every key of the file.
-    fn write(&mut self, source: &mut Source, progress: &mut Progress) -> anyhow::Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        source: &mut Source,
+        progress: &mut Progress,
+    ) -> anyhow::Result<()> {
         let now_ms = unix_millis()?;
         let policy = batch::Policy {
             replace: self.options.replace,
@@ -255,7 +295,7 @@ impl<'a> Import<'a> {
                 let event = source.next().with_context(|| {
                     format!(
                         "stopped after {} keys, since the file is not as it was when it was checked",
-                        self.summary.imported()
+                        self.summary.written()
                     )
                 })?;
                 let Some(event) = event else { break };
@@ -291,6 +331,7 @@ impl<'a> Import<'a> {
                 }
             }
             progress.at(source.offset());
+            progress.keys(self.summary.written());
             if !writing.is_within_a_key() {
                 self.settle(&mut since, self.databases.get(&checkpoint_database).copied());
                 checkpoint = source.bookmark();
@@ -305,13 +346,13 @@ impl<'a> Import<'a> {
     /// Ends the import, if the trouble is one that stays. Says what is there by then.
     fn stop_or_again(&mut self, trouble: Trouble, writing: &Writing) -> anyhow::Result<()> {
         self.target.again(trouble).with_context(|| {
-            let keys = self.summary.imported();
+            let keys = self.summary.written();
             let half = match writing.name() {
                 Some(name) => format!(", and key \"{}\" may be there in part", name.escape_ascii()),
                 None => ", and the last ones may be there in part".into(),
             };
-            let remedy = "once that is mended, import again with --replace";
-            format!("stopped after {keys} keys{half}; {remedy}")
+            let again = self.words.again;
+            format!("stopped after {keys} keys{half}; once that is mended, {again}")
         })
     }
 
@@ -335,7 +376,7 @@ impl<'a> Import<'a> {
     }
 
     /// Compares what the target has with what was written.
-    fn compare(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn compare(&mut self) -> anyhow::Result<()> {
         for again in std::mem::take(&mut self.again) {
             let length = match again.kind {
                 Kind::List => "LLEN",

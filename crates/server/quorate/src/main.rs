@@ -1,5 +1,6 @@
 //! The Quorate program. See `README.md` for what it does and `docs/` for how to operate it.
 
+mod backup;
 mod bench;
 mod check;
 mod cli;
@@ -9,6 +10,7 @@ mod export;
 mod import;
 mod log;
 mod log_files;
+mod restore;
 mod run;
 mod serve;
 mod sim;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         Command::Recover(options) => status::recover(&options),
         Command::Check(options) => return check::run(&options),
         Command::Log(options) => return log_files::run(&options),
+        Command::Backup(options) => backup::run(&options),
+        Command::Restore(options) => restore::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Export(options) => export::run(&options),
         Command::Import(options) => import::run(&options),

@@ -1,4 +1,4 @@
-//! What `quorate import` and `quorate export` share: a server that speaks the Redis protocol, what its
+//! What `quorate import`, `export`, `backup` and `restore` share: a server that speaks the Redis protocol, what its
 //! errors mean for what is under way, and progress that people see.
 
 mod progress;
@@ -24,7 +24,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 
 /// Which server.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct TargetOptions {
     /// Any node of the cluster, or any server like Redis; give several, and if one is lost the next is
     /// asked
@@ -41,6 +41,14 @@ pub(crate) struct TargetOptions {
     /// The user that the password is for; without it, the default user
     #[arg(long, requires = "password")]
     user: Option<String>,
+}
+
+#[cfg(test)]
+impl TargetOptions {
+    /// A server without a password.
+    pub(crate) fn at(address: &str) -> Self {
+        Self { targets: vec![address.to_owned()], password: None, user: None }
+    }
 }
 
 /// Why something was not done.
@@ -139,15 +147,29 @@ impl Target {
     /// If nobody answers there, or not as a Redis does.
     pub(crate) fn connection(&mut self) -> Result<&mut Connection, Trouble> {
         if self.connection.is_none() {
-            let opened = self.open()?;
+            let opened = self.open(self.address())?;
             self.connection = Some(opened);
             self.opened += 1;
         }
         Ok(self.connection.as_mut().expect("it was opened above"))
     }
 
-    fn open(&self) -> Result<Connection, Trouble> {
-        let address = self.address();
+    /// Passes over so many addresses.
+    pub(crate) fn skip(&mut self, addresses: usize) {
+        self.at += addresses;
+    }
+
+    /// Keeps to the address that is used now.
+    pub(crate) fn stay(&mut self) {
+        self.addresses = vec![self.address().to_owned()];
+        self.at = 0;
+    }
+
+    /// Opens a connection of its own to an address, as the same user.
+    ///
+    /// # Errors
+    /// If nobody answers there, or not as a Redis does.
+    pub(crate) fn open(&self, address: &str) -> Result<Connection, Trouble> {
         let found = address
             .to_socket_addrs()
             .with_context(|| format!("--target {address} is no HOST:PORT that can be found"))?;
@@ -202,8 +224,7 @@ impl Target {
 
     /// Sends one command and reads its answer.
     pub(crate) fn ask(&mut self, words: &[&str]) -> Result<Reply, Trouble> {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        ask(self.connection()?, &words)
+        ask(self.connection()?, words)
     }
 
     /// The same of what the target may not know, or not allow: then there is no answer.
@@ -298,9 +319,13 @@ impl Target {
     }
 }
 
-fn ask(connection: &mut Connection, words: &[String]) -> Result<Reply, Trouble> {
+/// Sends one command and reads its answer.
+pub(crate) fn ask<W: AsRef<[u8]>>(
+    connection: &mut Connection,
+    words: &[W],
+) -> Result<Reply, Trouble> {
     let mut bytes = Vec::new();
-    command(words.iter().map(String::as_bytes), &mut bytes);
+    command(words.iter().map(AsRef::as_ref), &mut bytes);
     connection.send(&bytes)?;
     let reply = connection.reply()?;
     match &reply {
@@ -312,7 +337,8 @@ fn ask(connection: &mut Connection, words: &[String]) -> Result<Reply, Trouble> 
     }
 }
 
-fn expect_ok(connection: &mut Connection, words: &[String]) -> Result<(), Trouble> {
+/// The same of a command that answers a status.
+pub(crate) fn expect_ok(connection: &mut Connection, words: &[String]) -> Result<(), Trouble> {
     match ask(connection, words)? {
         Reply::Status(_) => Ok(()),
         Reply::Error(error) => {

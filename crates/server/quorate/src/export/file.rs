@@ -2,21 +2,22 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use quorate_rdb::Header;
+use quorate_rdb::{Header, blank};
 
 /// Bytes that are gathered before they are written.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Where the file goes.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     path: &'a Path,
     force: bool,
 }
 
-pub(super) struct Output {
+pub(crate) struct Output {
     path: PathBuf,
     force: bool,
     /// What it is called until it is whole.
@@ -28,16 +29,45 @@ pub(super) struct Output {
 
 impl Output {
     /// Whether the file may be written.
-    pub(super) fn check(path: &Path, force: bool) -> anyhow::Result<Place<'_>> {
+    pub(crate) fn check(path: &Path, force: bool) -> anyhow::Result<Place<'_>> {
         let place = Place { path, force };
         place.check()?;
         Ok(place)
     }
 
     /// Writes what was gathered, once it is enough, and takes it away.
-    pub(super) fn write(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
         if bytes.len() >= PIECE_BYTES {
             self.put(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes over a part of the file with a field that says nothing. `told` hears of each piece: what it
+    /// was, what it is, and where it ends. Takes `bytes`, which were gathered, if the part is among them.
+    pub(crate) fn blank(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        at: u64,
+        length: u64,
+        mut told: impl FnMut(&[u8], &[u8], u64),
+    ) -> anyhow::Result<()> {
+        let end = at + length;
+        if end > self.length {
+            self.put(bytes)?;
+        }
+        let mut after = blank(length).context("a key of more than 512 MiB has changed")?;
+        let mut before = vec![0; PIECE_BYTES.min(length as usize)];
+        let mut from = at;
+        while from < end {
+            let before = &mut before[..PIECE_BYTES.min((end - from) as usize)];
+            after.resize(before.len(), 0);
+            let read = self.file.read_exact_at(before, from);
+            read.and_then(|()| self.file.write_all_at(&after, from))
+                .with_context(|| self.unwritten())?;
+            from += before.len() as u64;
+            told(before, &after, from);
+            after.clear();
         }
         Ok(())
     }
@@ -58,7 +88,7 @@ impl Output {
     }
 
     /// Writes the rest, and gives the file its name. Its length.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         bytes: &mut Vec<u8>,
         header: Option<&Header>,
@@ -104,11 +134,11 @@ impl Place<'_> {
     }
 
     /// Begins the file, under another name.
-    pub(super) fn create(self) -> anyhow::Result<Output> {
+    pub(crate) fn create(self) -> anyhow::Result<Output> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".unfinished-{}", std::process::id()));
         let unfinished = self.path.with_file_name(name);
-        let file = OpenOptions::new().write(true).create_new(true).open(&unfinished);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&unfinished);
         let file = file.with_context(|| format!("cannot create {}", unfinished.display()))?;
         Ok(Output {
             path: self.path.to_owned(),

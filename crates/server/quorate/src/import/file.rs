@@ -10,7 +10,7 @@ use quorate_rdb::{Event, Reader, Step};
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 * 1024;
 
-pub(super) struct Source {
+pub(crate) struct Source {
     path: PathBuf,
     file: File,
     reader: Reader,
@@ -20,7 +20,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let about =
             file.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
@@ -36,21 +36,21 @@ impl Source {
     }
 
     /// The length of the file.
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
     /// How far it has been read.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.reader.offset()
     }
 
-    pub(super) fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.is_at_end
     }
 
     /// What comes next; nothing at the end.
-    pub(super) fn next(&mut self) -> anyhow::Result<Option<Event>> {
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<Event>> {
         loop {
             let step = self.reader.next();
             match step.with_context(|| format!("cannot read {}", self.path.display()))? {
@@ -75,11 +75,11 @@ impl Source {
     }
 
     /// A place to go back to.
-    pub(super) fn bookmark(&self) -> Reader {
+    pub(crate) fn bookmark(&self) -> Reader {
         self.reader.bookmark()
     }
 
-    pub(super) fn rewind(&mut self, bookmark: &Reader) -> anyhow::Result<()> {
+    pub(crate) fn rewind(&mut self, bookmark: &Reader) -> anyhow::Result<()> {
         let sought = self.file.seek(SeekFrom::Start(bookmark.offset()));
         sought.with_context(|| format!("cannot read {} again", self.path.display()))?;
         self.reader = bookmark.clone();

@@ -48,7 +48,9 @@ struct Counts {
     lasting: u64,
 }
 
-pub(super) struct Summary {
+pub(crate) struct Summary {
+    /// What was done to keys.
+    done: &'static str,
     databases: BTreeMap<u64, Counts>,
     kinds: BTreeMap<Kind, u64>,
     expired: u64,
@@ -67,8 +69,9 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn new(libraries: &[String], beside: &[String]) -> Self {
+    pub(super) fn new(done: &'static str, libraries: &[String], beside: &[String]) -> Self {
         Self {
+            done,
             databases: BTreeMap::new(),
             kinds: BTreeMap::new(),
             expired: 0,
@@ -123,7 +126,7 @@ impl Summary {
     }
 
     /// How many keys were written.
-    pub(super) fn imported(&self) -> u64 {
+    pub(super) fn written(&self) -> u64 {
         self.kinds.values().sum()
     }
 
@@ -132,8 +135,13 @@ impl Summary {
         self.databases.get(&database).map(|counts| counts.lasting)
     }
 
+    /// The libraries were loaded.
+    pub(crate) fn has_libraries(&mut self) {
+        self.libraries.clear();
+    }
+
     /// What people are told.
-    pub(super) fn lines(&self, took: Duration, quiet: bool) -> Vec<String> {
+    pub(crate) fn lines(&self, took: Duration, quiet: bool) -> Vec<String> {
         let mut lines = Vec::new();
         if !quiet {
             let kinds: Vec<_> =
@@ -141,7 +149,7 @@ impl Summary {
             let kinds =
                 if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
             let seconds = took.as_secs_f64();
-            lines.push(format!("imported {} keys{kinds} in {seconds:.1} s", self.imported()));
+            lines.push(format!("{} {} keys{kinds} in {seconds:.1} s", self.done, self.written()));
             for (count, what) in [
                 (self.expired, "had expired by now and were left out"),
                 (self.there, "were there already and are as they were"),
@@ -181,7 +189,7 @@ impl Summary {
     }
 
     /// An error if the target lacks a key of the file that it should have.
-    pub(super) fn judge(&self) -> anyhow::Result<()> {
+    pub(crate) fn judge(&self) -> anyhow::Result<()> {
         let missing = self.modules.count + self.failed.count;
         ensure!(missing == 0, "{missing} keys of the file are not at the target as they should be");
         ensure!(self.lacking.is_empty(), "the target has fewer keys than were written");

@@ -26,19 +26,41 @@ impl Progress {
     /// Of so many bytes.
     pub(crate) fn of_bytes(what: &'static str, total: u64, quiet: bool) -> anyhow::Result<Self> {
         let quiet = quiet || total < BYTES_MIN;
-        Self::new(what, total, "{bar:40} {bytes}/{total_bytes} {msg}, {eta} left", quiet)
+        Self::new(
+            what,
+            total,
+            "{percent:>3}% {bar:30} {bytes}/{total_bytes} {msg}, {bytes_per_sec}, {eta} left",
+            quiet,
+        )
     }
 
     /// Of about so many keys.
     pub(crate) fn of_keys(what: &'static str, total: u64, quiet: bool) -> anyhow::Result<Self> {
         let quiet = quiet || total < KEYS_MIN;
-        Self::new(what, total, "{bar:40} {pos}/{len} keys {msg}, {eta} left", quiet)
+        Self::new(
+            what,
+            total,
+            "{percent:>3}% {bar:30} {pos}/{len} keys {msg}, {per_sec}, {eta} left",
+            quiet,
+        )
+    }
+
+    /// Whether somebody looks at a bar, so that nothing else need be said.
+    pub(crate) fn is_seen(quiet: bool) -> bool {
+        !quiet && std::io::stderr().is_terminal()
+    }
+
+    /// How many keys that are, beside the bar.
+    pub(crate) fn keys(&self, keys: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}, {keys} keys", self.what));
+        }
     }
 
     fn new(what: &'static str, total: u64, template: &str, quiet: bool) -> anyhow::Result<Self> {
         let style = ProgressStyle::with_template(template).context("the template is fixed")?;
-        let shown = std::io::stderr().is_terminal() && !quiet;
-        let bar = shown.then(|| ProgressBar::new(total).with_style(style).with_message(what));
+        let bar = Self::is_seen(quiet)
+            .then(|| ProgressBar::new(total).with_style(style).with_message(what));
         Ok(Self { what, bar, total, said: if quiet { u64::MAX } else { 0 } })
     }
 

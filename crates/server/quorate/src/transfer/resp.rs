@@ -19,6 +19,8 @@ pub(crate) enum Reply {
     Int(i64),
     Bulk(Vec<u8>),
     Array(Vec<Reply>),
+    /// What nobody has asked for at that moment; of RESP3, as are maps, which are read as arrays.
+    Push(Vec<Reply>),
     Null,
 }
 
@@ -41,6 +43,11 @@ impl Connection {
         Self { stream: BufReader::with_capacity(64 * 1024, stream) }
     }
 
+    /// The socket, to be written to or closed while another thread reads.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
     /// Sends commands. Their answers are read afterwards, so together they should be short.
     pub(crate) fn send(&mut self, commands: &[u8]) -> io::Result<()> {
         self.stream.get_mut().write_all(commands)
@@ -59,11 +66,14 @@ impl Connection {
             "+" => Ok(Reply::Status(rest.to_owned())),
             "-" => Ok(Reply::Error(rest.to_owned())),
             ":" => Ok(Reply::Int(number()?)),
+            "_" => Ok(Reply::Null),
             "$" | "*" if number()? < 0 => Ok(Reply::Null),
             "$" => self.bulk(number()?.unsigned_abs()).map(Reply::Bulk),
-            "*" if depth > 0 && number()? <= ARRAY_MAX => {
-                let parts = (0..number()?).map(|_| self.nested(depth - 1));
-                parts.collect::<io::Result<_>>().map(Reply::Array)
+            "*" | ">" | "%" if depth > 0 && number()? <= ARRAY_MAX => {
+                let each = if kind == "%" { 2 } else { 1 };
+                let parts = (0..each * number()?).map(|_| self.nested(depth - 1));
+                let parts = parts.collect::<io::Result<_>>()?;
+                Ok(if kind == ">" { Reply::Push(parts) } else { Reply::Array(parts) })
             }
             _ => Err(strange(&line)),
         }
@@ -115,7 +125,9 @@ mod tests {
     fn replies_are_read_and_what_is_none_is_said() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound");
-        let answers = b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*2\r\n:1\r\n*1\r\n$0\r\n\r\n*-1\r\nHTTP/1.1 400\r\n";
+        let answers =
+            b"+OK\r\n-ERR no\r\n:-7\r\n$3\r\na\r\n\r\n$-1\r\n*2\r\n:1\r\n*1\r\n$0\r\n\r\n*-1\r\n\
+            %1\r\n+a\r\n:1\r\n>2\r\n+invalidate\r\n_\r\nHTTP/1.1 400\r\n";
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
             stream.write_all(answers).expect("it reads");
@@ -129,6 +141,8 @@ mod tests {
             Reply::Null,
             Reply::Array(vec![Reply::Int(1), Reply::Array(vec![Reply::Bulk(Vec::new())])]),
             Reply::Null,
+            Reply::Array(vec![Reply::Status("a".into()), Reply::Int(1)]),
+            Reply::Push(vec![Reply::Status("invalidate".into()), Reply::Null]),
         ];
         for wanted in wanted {
             assert_eq!(connection.reply().expect("a reply"), wanted);

@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod dev;
+pub(crate) mod files;
 pub(crate) mod redis;
 
 use std::cell::RefCell;

@@ -1,0 +1,254 @@
+//! What changes while keys are read: a node tells it to a client that tracks every key.
+//!
+//! [`Follow::catch_up`] returns when everything has been told that a read before it could have seen. A lane
+//! of the node lists a change before a read can see it; the lane that takes the list hands it to the lane of
+//! the listener at the end of its turn. A prefix that is new makes a round through all lanes: behind one,
+//! each lane has begun a turn after the read; behind two, it has ended the turn in which the change was made,
+//! so some lane has taken the list; behind three, that lane has begun another turn, and behind four that turn
+//! has ended, and the listener's lane has it. An answer to the listener comes behind what was told before.
+
+use std::collections::HashSet;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use quorate_machine::mutant;
+
+use super::nodes;
+#[cfg(test)]
+use crate::transfer::TargetOptions;
+use crate::transfer::{Connection, Reply, Target, Trouble, ask, command, expect_ok};
+
+/// Rounds through the lanes, and answers to the listener, until everything was told.
+const ROUNDS: u32 = 4;
+const ANSWERS: u64 = 2;
+/// Most bytes of names that are remembered until they are taken.
+const TOLD_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a name takes besides its bytes.
+const NAME_BYTES: usize = 48;
+/// How long the listener may take for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+struct State {
+    told: HashSet<Vec<u8>>,
+    bytes: usize,
+    /// Why not everything was told.
+    lost: Option<String>,
+    answers: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A listener to the changes at one node. Ends with this value.
+pub(super) struct Follow {
+    shared: Arc<Shared>,
+    /// The listener's socket.
+    socket: TcpStream,
+    listener: Option<JoinHandle<()>>,
+    /// Has rounds made through the lanes.
+    asker: Connection,
+    rounds: u64,
+    /// The answers that the listener was asked for.
+    asked: u64,
+    /// Which process is followed.
+    pub(super) process: String,
+}
+
+/// Has a round made through the lanes of the node behind a connection, which then has no reason to hear of
+/// anything.
+pub(super) fn round(connection: &mut Connection, number: u64) -> Result<(), Trouble> {
+    let name = format!("\0quorate: backup {} {number}", std::process::id());
+    let on = ["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", &name].map(str::to_owned);
+    expect_ok(connection, &on)?;
+    expect_ok(connection, &["CLIENT", "TRACKING", "OFF"].map(str::to_owned))
+}
+
+impl Follow {
+    /// Listens at the node that is used now. Or says why that node can't tell everything.
+    pub(super) fn begin(target: &Target) -> Result<Result<Self, String>, Trouble> {
+        let mut listener = target.open(target.address())?;
+        let mut asker = target.open(target.address())?;
+        let process = nodes::process(&mut listener)?;
+        if process != nodes::process(&mut asker)? {
+            return Ok(Err(format!(
+                "{} leads to several nodes; give the address of one with --target",
+                target.address()
+            )));
+        }
+        ask(&mut listener, &["HELLO", "3"])?;
+        match ask(&mut listener, &["CLIENT", "TRACKING", "ON", "BCAST"])? {
+            Reply::Status(_) => {}
+            Reply::Error(error) => return Ok(Err(error)),
+            other => return Err(anyhow!("the target answered CLIENT with {other:?}").into()),
+        }
+        listener.socket().set_read_timeout(None)?;
+        let socket = listener.socket().try_clone()?;
+        let shared = Arc::<Shared>::default();
+        let listener = std::thread::Builder::new().name("changes".into()).spawn({
+            let shared = Arc::clone(&shared);
+            move || listen(listener, &shared)
+        })?;
+        let listener = Some(listener);
+        Ok(Ok(Self { shared, socket, listener, asker, rounds: 0, asked: 0, process }))
+    }
+
+    /// Waits until everything was told that what was read by now can have seen.
+    pub(super) fn catch_up(&mut self) -> Result<(), Trouble> {
+        if mutant!("quorate_backup_told_late") {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS {
+            self.rounds += 1;
+            round(&mut self.asker, self.rounds)?;
+        }
+        for _ in 0..ANSWERS {
+            self.asked += 1;
+            let mut ping = Vec::new();
+            command([&b"PING"[..]].into_iter(), &mut ping);
+            std::io::Write::write_all(&mut self.socket, &ping)?;
+            self.wait_for_answer()?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_answer(&self) -> Result<(), Trouble> {
+        let deadline = Instant::now() + ANSWER_MAX;
+        let mut state = self.shared.state();
+        while state.answers < self.asked && state.lost.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Trouble::Later(format!("no answer for {} s", ANSWER_MAX.as_secs())));
+            }
+            let waited = self.shared.answered.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    /// The keys that were told of since this was asked last, or why not all were.
+    pub(super) fn take(&mut self) -> Result<HashSet<Vec<u8>>, String> {
+        let mut state = self.shared.state();
+        state.bytes = 0;
+        match &state.lost {
+            Some(why) => Err(why.clone()),
+            None => Ok(std::mem::take(&mut state.told)),
+        }
+    }
+
+    /// How many keys were told of since they were taken last, or why not all were.
+    pub(super) fn told(&self) -> Result<usize, String> {
+        let state = self.shared.state();
+        match &state.lost {
+            Some(why) => Err(why.clone()),
+            None => Ok(state.told.len()),
+        }
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        // It may be closed already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+fn listen(mut connection: Connection, shared: &Shared) {
+    loop {
+        let reply = connection.reply();
+        let mut state = shared.state();
+        match reply {
+            Ok(Reply::Push(parts)) => match parts.into_iter().nth(1) {
+                Some(Reply::Array(keys)) => {
+                    for key in keys {
+                        let Reply::Bulk(key) = key else { continue };
+                        state.bytes += key.len() + NAME_BYTES;
+                        state.told.insert(key);
+                    }
+                    if state.bytes > TOLD_BYTES_MAX {
+                        state.lost = Some("too many keys have changed to remember them".into());
+                    }
+                }
+                _ => {
+                    state.lost = Some(
+                        "the node said that anything may have changed: its lease lapsed, a keyspace was \
+                         emptied, or too much changed at once"
+                            .into(),
+                    );
+                }
+            },
+            Ok(_) => state.answers += 1,
+            Err(error) => state.lost = Some(format!("the connection was lost: {error}")),
+        }
+        shared.answered.notify_all();
+        if state.lost.is_some() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    /// Answers as a node does that tells of a change only when it has to, in front of an answer.
+    fn serve(stream: &TcpStream) {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let mut is_listener = false;
+        while let Some(count) = lines.next() {
+            let count: usize = count.trim_start_matches('*').parse().expect("a command");
+            let words: Vec<_> = lines.by_ref().take(2 * count).skip(1).step_by(2).collect();
+            is_listener |= words[0] == "HELLO";
+            let answer = match words[0].as_str() {
+                "INFO" => "$10\r\nrun_id:abc\r\n",
+                "HELLO" => "%0\r\n",
+                "PING" if is_listener => ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+PONG\r\n",
+                _ => "+OK\r\n",
+            };
+            let mut stream = stream;
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn everything_is_told_before_anything_rests_on_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || serve(&stream));
+            }
+        });
+        let target = Target::new(&TargetOptions::at(&address)).expect("an address");
+        let Ok(Ok(mut follow)) = Follow::begin(&target) else { panic!("it can be followed") };
+        assert_eq!(follow.process, "abc");
+        assert_eq!(follow.told(), Ok(0));
+        assert!(follow.catch_up().is_ok());
+        assert_eq!(follow.told(), Ok(1));
+        assert_eq!(follow.take(), Ok(HashSet::from([b"k".to_vec()])));
+        assert_eq!(follow.told(), Ok(0), "it was taken");
+        // Without the node nobody knows what has changed.
+        follow.socket.shutdown(Shutdown::Both).expect("it is open");
+        follow.listener.take().expect("it listens").join().expect("it ends");
+        assert!(follow.told().is_err() && follow.take().is_err());
+    }
+}
