@@ -28,6 +28,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_blocks_not_counted",
+        home: "node",
+        guard: "a snapshot is due by what the log takes on the disk, not by what was appended",
+        checks: &[Tests("node", "lane_log::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_group_taken_for_granted",
         home: "node",
         guard: "who comes behind others learns at once that there is no group",

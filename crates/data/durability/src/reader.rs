@@ -95,6 +95,8 @@ pub struct Reader {
     last: Option<(usize, Batch)>,
     /// The one before it is a copy of it.
     twin: bool,
+    /// Bytes of the batches that were read, as they lie in their files.
+    passed: u64,
     parts: Parts,
     ended: bool,
     damaged: bool,
@@ -148,6 +150,7 @@ impl Reader {
             expected,
             last: None,
             twin: false,
+            passed: 0,
             parts: Parts::default(),
             ended: false,
             damaged: false,
@@ -168,6 +171,11 @@ impl Reader {
         self.damaged |= found.is_err();
         let whole = found?;
         Ok(whole.map(|whole| (whole.place, self.parts.entry(whole))))
+    }
+
+    /// How many bytes of files hold what was read.
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.passed
     }
 
     /// What the log goes on behind. All entries must have been read.
@@ -244,6 +252,7 @@ impl Reader {
             let source = &self.segments[index].source;
             self.index = index;
             self.offset = batch.offset + source.header.padded(batch.bytes);
+            self.passed += self.offset - batch.offset;
             let expected = self.expected;
             // What is known already is the last batch, written again, and nothing else.
             let repeats = batch.until == expected || self.last.is_none();

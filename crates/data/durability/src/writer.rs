@@ -167,6 +167,7 @@ pub struct Log {
     recyclable: Lsn,
     /// Batches are begun until the log is durable up to here.
     wanted: Lsn,
+    bytes_on_disk: u64,
     full: bool,
     dead: bool,
 }
@@ -205,6 +206,7 @@ impl Log {
             durable: found.last.as_ref().map_or(found.end, |(after, _, _)| *after),
             recyclable: Lsn::START,
             wanted: Lsn(u64::MAX),
+            bytes_on_disk: 0,
             full: false,
             dead: false,
         };
@@ -256,6 +258,12 @@ impl Log {
     /// The place of the last entry that was appended.
     pub fn appended(&self) -> Lsn {
         self.appended
+    }
+
+    /// Bytes of files that the batches of this process take which are durable: a batch takes blocks of its
+    /// own, be it ever so small.
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.bytes_on_disk
     }
 
     /// Everything up to here is durable.
@@ -442,6 +450,7 @@ impl Log {
         let batch = self.under_way.take().expect("its completion came");
         let current = self.current.as_mut().expect("a batch lies in a segment");
         current.end += batch.bytes;
+        self.bytes_on_disk += batch.bytes;
         if !mem::replace(&mut current.holds, true) {
             let (file, bytes) = (current.file.clone(), current.header.file_bytes);
             let first = current.first.unwrap_or(batch.after);

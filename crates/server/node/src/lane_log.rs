@@ -85,7 +85,10 @@ impl LaneLog {
         });
         self.facts.appended_entries += 1;
         self.facts.appended_bytes += bytes;
-        self.snapshots.log_has_grown(bytes);
+        self.snapshots.log_has_an_entry_more();
+        if mutant!("node_blocks_not_counted") {
+            self.snapshots.log_has_grown(bytes);
+        }
         if durability != Durability::Sync {
             return Lsn::START;
         }
@@ -143,7 +146,11 @@ impl LaneLog {
         match owner {
             DiskOwner::Log => {
                 let disk = &mut requests(&mut self.requests, DiskOwner::Log);
+                let before = self.log.bytes_on_disk();
                 durable = self.log.complete(completion, disk);
+                if !mutant!("node_blocks_not_counted") {
+                    self.snapshots.log_has_grown(self.log.bytes_on_disk() - before);
+                }
                 if let Some(until) = durable {
                     self.facts.flushed(took);
                     self.snapshots.log_is_durable(until, &mut self.requests);

@@ -28,7 +28,7 @@ pub struct LaneFound {
     pub entries: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Of these, what the log holds behind the beginning of the snapshot.
+    /// Bytes of files that hold what the log has behind the beginning of the snapshot.
     pub(crate) log_bytes: u64,
 }
 
@@ -54,14 +54,14 @@ impl LaneFound {
         let (start, end) =
             complete.first().map_or((Lsn::START, Lsn::START), |newest| (newest.start, newest.end));
         let mut reader = Reader::open(directory, identity, Start::After(start))?;
-        let (mut log_bytes, mut last) = (0, start);
+        let mut last = start;
         while let Some((place, entry)) = reader.next(directory)? {
             last = place;
             entries += 1;
-            log_bytes += entry.bytes.len() as u64;
+            bytes += entry.bytes.len() as u64;
         }
+        let log_bytes = reader.bytes_on_disk();
         let found = reader.finish(directory, end)?;
-        bytes += log_bytes;
         let snapshots = (complete, other);
         Ok(Self { identity, snapshots, found, start, last, damaged, entries, bytes, log_bytes })
     }

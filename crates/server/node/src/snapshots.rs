@@ -48,7 +48,8 @@ pub(crate) struct Snapshots {
     begun: u32,
     /// Somebody has asked for one.
     asked: bool,
-    /// Bytes of the log since the newest snapshot began.
+    /// Bytes of files that the log has taken since the newest snapshot began: of small batches many times
+    /// what was appended.
     grown: u64,
     /// Likewise, entries.
     grown_entries: u64,
@@ -96,9 +97,12 @@ impl Snapshots {
         }
     }
 
+    pub(crate) fn log_has_an_entry_more(&mut self) {
+        self.grown_entries += 1;
+    }
+
     pub(crate) fn log_has_grown(&mut self, bytes: u64) {
         self.grown += bytes;
-        self.grown_entries += 1;
     }
 
     /// Somebody wants one.

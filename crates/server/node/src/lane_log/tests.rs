@@ -164,13 +164,30 @@ fn a_snapshot_is_due_once_the_log_has_grown_and_not_sooner_than_the_last_one_was
     host.settle();
     let now = host.now.monotonic;
     assert!(!host.log.snapshots.is_due(now));
-    host.append(Durability::Async, &vec![1; 64 * 1024]);
+    host.append(Durability::Sync, &vec![1; 64 * 1024]);
+    host.settle();
     assert!(host.log.snapshots.is_due(now));
     host.snapshot(&[&vec![2; 200 * 1024]]);
-    host.append(Durability::Async, &vec![1; 64 * 1024]);
+    host.append(Durability::Sync, &vec![1; 64 * 1024]);
+    host.settle();
     assert!(!host.log.snapshots.is_due(now), "the state is larger than that");
     host.log.snapshots.ask();
     assert!(host.log.snapshots.is_due(now));
+}
+
+/// Each batch takes a block of the disk. A lone client fills it with those, however little it writes.
+#[test]
+fn a_snapshot_is_due_by_what_small_batches_take_on_the_disk() {
+    let mut host = Host::new();
+    host.settle();
+    for _ in 0..SMALL.snapshot_after / 4096 {
+        assert!(!host.log.snapshots.is_due(host.now.monotonic));
+        host.append(Durability::Sync, b"small");
+        host.settle();
+    }
+    assert!(host.log.snapshots.is_due(host.now.monotonic));
+    let (host, _) = host.restart();
+    assert!(host.log.snapshots.is_due(host.now.monotonic), "the next process counts them, too");
 }
 
 #[test]
