@@ -78,4 +78,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("membership", "recovering::")],
         in_gate: false,
     },
+    Mutant {
+        name: "hermes_group_has_no_heir",
+        home: "hermes",
+        guard: "a group that has lost its data goes on with what its eldest member has",
+        checks: &[Tests("hermes", "log::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_recovers_nothing",
+        home: "hermes",
+        guard: "a recovered cluster goes on with the data of the one before",
+        checks: &[Tests("hermes", "log")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_recovers_nothing",
+        home: "meerkat",
+        guard: "a recovered cluster goes on with the data of the one before",
+        checks: &[Tests("meerkat", "log")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_recovers_nothing",
+        home: "zeus",
+        guard: "a recovered cluster goes on with the data of the one before",
+        checks: &[Tests("zeus", "log")],
+        in_gate: false,
+    },
 ];

@@ -65,7 +65,47 @@ identifier! {
     Tag, u64, "t"
 }
 
+/// The bits of a cluster's name that say whose data it has.
+const DATA: u64 = u32::MAX as u64;
+
+/// A cluster is named by the life of its founder.
+impl Incarnation {
+    /// The name of the cluster that a life founds from what the disks of this one have. One half says whose
+    /// data it is, the other one who has recovered it.
+    #[must_use]
+    pub fn recovered_by(self, founder: Self) -> Self {
+        let by = founder.0 & !DATA;
+        // A name of its own, whatever was drawn.
+        let by = if by == self.0 & !DATA { by ^ (DATA + 1) } else { by };
+        Self(by | self.0 & DATA)
+    }
+
+    /// Whether the data of two clusters are the same, with epochs and member numbers that go on: one was
+    /// recovered from the other, or both from a third, or they are one.
+    pub fn shares_data_with(self, other: Self) -> bool {
+        (self.0 ^ other.0) & DATA == 0 && (self.0 == 0) == (other.0 == 0)
+    }
+}
+
 impl Lsn {
     /// Before the first record: durable from the start.
     pub const START: Self = Self(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovered_cluster_has_a_name_of_its_own_and_the_data_of_the_one_before() {
+        let first = Incarnation(0x1234_5678_9abc_def0);
+        let second = first.recovered_by(Incarnation(0xaaaa_bbbb_cccc_dddd));
+        let third = second.recovered_by(Incarnation(0xaaaa_bbbb_0000_0001));
+        let mut names = [first, second, third, first.recovered_by(first)];
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        assert!(names.iter().all(|name| name.shares_data_with(first)));
+        assert!(!first.shares_data_with(Incarnation(0x1234_5678_9abc_def1)));
+        assert!(!Incarnation(1 << 32).shares_data_with(Incarnation(0)), "0 names no cluster");
+    }
 }

@@ -45,7 +45,8 @@ pub struct View {
     /// Counted up by 1 with every view. 0 is the empty view before the first.
     pub epoch: Epoch,
     /// The cluster of this view, named by the incarnation of its founder. Epochs and member numbers
-    /// begin anew with every cluster, so neither means anything in another. 0 in the empty view.
+    /// begin anew with every cluster, so neither means anything in another, except in one that was
+    /// recovered from it ([`Incarnation::shares_data_with`]). 0 in the empty view.
     pub cluster: Incarnation,
     /// The voters, in ascending order of node id.
     pub members: Vec<Member>,

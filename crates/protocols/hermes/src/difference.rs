@@ -48,12 +48,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.has_base = !self.table.is_empty();
     }
 
-    /// This life is one in `cluster`. What an earlier one left of another cluster goes: versions and
-    /// member numbers began anew in this one, so equal timestamps mean nothing, and a founder serves
-    /// without having compared.
+    /// This life is one in `cluster`. What an earlier one left of another cluster goes, unless this one was
+    /// recovered from it: versions and member numbers began anew in this one, so equal timestamps mean
+    /// nothing, and a founder serves without having compared.
     pub(crate) fn enter_cluster(&mut self, cluster: Incarnation, effects: &mut impl Effects<Self>) {
         let changes = self.cluster != cluster;
-        let other = changes && !mutant!("hermes_base_of_another_cluster");
+        let is_recovered = cluster.shares_data_with(self.cluster);
+        let other = changes && !is_recovered && !mutant!("hermes_base_of_another_cluster");
         self.cluster = cluster;
         if changes {
             self.append_cluster(effects);

@@ -141,6 +141,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
     const PROBES: &'static [&'static str] = &[
         "hermes: INV below the floor",
         "hermes: a chunk overtakes an update",
+        "hermes: a group goes on with what its eldest member has",
         "hermes: a record of an earlier life goes",
         "hermes: a record of an earlier life stays",
         "hermes: an update carries a batch of reads",

@@ -4,7 +4,8 @@
 //! UPDATE    1 | an INV without cookie     the newest version of a key, with the call that it is of
 //! GONE      2 | key                       nothing is held of the key any more
 //! FLOORS    3 | floor u64 | next_floor u64
-//! CLUSTER   4 | cluster u64               what came before is of another cluster, or of no use
+//! CLUSTER   4 | cluster u64               what came before is of another cluster, or of no use; or of one
+//!                                         from which this one was recovered
 //! SESSIONS  5 | as in a CHUNK             records of calls
 //! UNDECIDED 6 | version u64 | writer u32 | base version u64 | base writer u32
 //!             | expiry of the base u64 (0: none) | key | delta | inverse
@@ -139,11 +140,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             CLUSTER => {
                 let cluster = Incarnation(reader.u64().map_err(|_| DAMAGED)?);
                 reader.end().map_err(|_| DAMAGED)?;
-                self.table.reset();
-                self.deltas.clear();
-                self.forget_calls();
-                self.floors = Floors::default();
-                self.cluster = cluster;
+                let former = core::mem::replace(&mut self.cluster, cluster);
+                if former == cluster || !former.shares_data_with(cluster) {
+                    self.table.reset();
+                    self.deltas.clear();
+                    self.forget_calls();
+                    self.floors = Floors::default();
+                }
                 Ok(())
             }
             SESSIONS => self.tracker.merge(reader.rest()).map_err(|_| DAMAGED),
@@ -247,13 +250,26 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !core::mem::take(&mut self.restored) {
             return;
         }
-        if !is_active || view.cluster != self.cluster {
+        let is_ours = view.cluster.shares_data_with(self.cluster)
+            && (view.cluster == self.cluster || !mutant!("hermes_recovers_nothing"));
+        if !is_active || !is_ours {
             self.floors = Floors::default();
             self.deltas.clear();
             return self.forget_calls();
         }
         effects.probe("hermes: goes on from its log");
-        self.life = 0;
+        self.take_base(now);
+    }
+
+    /// Nobody has more than this replica has: what an earlier life has left is a part of it.
+    pub(crate) fn inherit(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        effects.probe("hermes: a group goes on with what its eldest member has");
+        if self.has_base {
+            self.take_base(now);
+        }
+    }
+
+    fn take_base(&mut self, now: Now) {
         self.has_base = false;
         self.floors.doubt();
         let mut scan = Scan::default();
@@ -267,13 +283,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// A restored record is one of this life.
+    /// An earlier life's record is one of this life.
     fn take_record(&mut self, now: Now, handle: T::Handle) {
         let mut record = self.table.lock(handle);
-        let meta = record.meta();
-        if meta.is_blank() {
+        let before = record.meta();
+        if before.is_blank() || before.life == self.life {
             return;
         }
+        let meta = Meta { life: self.life, ..before };
         let content = record.content();
         self.expiry.note(now.monotonic, content.and_then(|content| content.expire_at));
         let deleted = content.is_none();

@@ -46,6 +46,15 @@ impl Sweep {
     }
 }
 
+/// The eldest live member of a group. A group without active members has lost its data, as a person has
+/// said: nobody has more than this member, which goes on with what it has. The others copy from it once
+/// it is active.
+fn eldest(view: &View, group: NodeSet) -> Option<NodeId> {
+    let live = view.members.iter().filter(|member| member.role != Role::Down);
+    let of_group = live.filter(|member| group.contains(member.node));
+    of_group.min_by_key(|member| member.number).map(|member| member.node)
+}
+
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Installs a view: epoch, live set and the pruning they imply in one step, before any message
     /// of the new epoch is handled (N8-1).
@@ -71,13 +80,19 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         let me = view.member(node).expect("a live member is a member");
         self.number = me.number;
-        let shadow = me.role == Role::Shadow;
-        self.take_restored(now, view, me.role == Role::Active, effects);
-        self.enter_cluster(view.cluster, effects);
         let group = self.config.replicas.unwrap_or_else(|| view.voters());
         self.is_replica = group.contains(node);
         self.peers = view.live().intersection(group).without(node);
         self.active = view.active().intersection(group);
+        let is_heir = self.active.is_empty()
+            && eldest(view, group) == Some(node)
+            && !mutant!("hermes_group_has_no_heir");
+        let shadow = me.role == Role::Shadow && !is_heir;
+        self.take_restored(now, view, !shadow, effects);
+        self.enter_cluster(view.cluster, effects);
+        if is_heir && self.is_replica {
+            self.inherit(now, effects);
+        }
         self.prune_updates(now, survivors, effects);
         self.restart_reads(now, effects);
         self.floors.abort_round(now.monotonic);

@@ -439,7 +439,9 @@ where
             CLUSTER => {
                 let cluster = Incarnation(reader.u64()?);
                 reader.end()?;
-                self.forget_all();
+                if !self.log.cluster.shares_data_with(cluster) {
+                    self.forget_all();
+                }
                 self.log.cluster = cluster;
             }
             HEAD => {
@@ -521,7 +523,8 @@ where
         self.log.has_begun = true;
         let is_known = self.log.is_kept && self.log.cluster == view.cluster;
         if !is_known {
-            if self.log.is_kept && !mutant!("local_records_of_another_cluster") {
+            let is_recovered = self.log.cluster.shares_data_with(view.cluster);
+            if self.log.is_kept && !is_recovered && !mutant!("local_records_of_another_cluster") {
                 self.forget_all();
             }
             self.log.cluster = view.cluster;

@@ -409,11 +409,14 @@ where
     /// they left.
     fn enter_cluster(&mut self, effects: &mut impl Effects<Self>) {
         let former = core::mem::replace(&mut self.cluster, self.view.cluster);
+        let is_ours = former.shares_data_with(self.cluster);
         if former != self.cluster {
-            *self.handed = None;
+            if !is_ours {
+                *self.handed = None;
+            }
             self.append_cluster(effects);
         }
-        if former == self.cluster || former.0 == 0 || mutant!("meerkat_base_of_another_cluster") {
+        if is_ours || former.0 == 0 || mutant!("meerkat_base_of_another_cluster") {
             return;
         }
         self.life = 0;

@@ -107,6 +107,15 @@ impl Restored {
         self.adopted.as_ref().map(|(epoch, electorate, merged)| (*epoch, *electorate, merged))
     }
 
+    /// The cluster was recovered without some of its replicas, and what only they knew is given up: what
+    /// those that are left know of their last epoch is all there is.
+    fn accept_loss(&mut self, left: Electorate) {
+        self.resumed.1 = left;
+        if let Some((_, electorate, _)) = &mut self.adopted {
+            *electorate = left;
+        }
+    }
+
     /// Drops transactions that have ended at every replica.
     fn drop_stable(&mut self, oldest: u64) {
         for (writer, to) in &self.stable {
@@ -379,7 +388,7 @@ where
 
     fn restore_cluster(&mut self, cluster: Incarnation) -> Result<(), Unreadable> {
         let former = core::mem::replace(&mut self.cluster, cluster);
-        if former.0 == 0 || former == cluster {
+        if former.0 == 0 || former.shares_data_with(cluster) {
             return Ok(());
         }
         if self.config.lanes > 1 {
@@ -405,11 +414,17 @@ where
         now: Now,
         effects: &mut impl Effects<Self>,
     ) -> Option<Restored> {
-        let restored = *self.restored.take()?;
-        if self.view.cluster != self.cluster {
+        let mut restored = *self.restored.take()?;
+        let is_recovered = self.view.cluster != self.cluster;
+        if !self.view.cluster.shares_data_with(self.cluster)
+            || is_recovered && mutant!("meerkat_recovers_nothing")
+        {
             self.trackers.fill(ResultTracker::default());
             self.tombstones.clear();
             return None;
+        }
+        if is_recovered {
+            restored.accept_loss(self.electorate());
         }
         *self.handed = Some(alloc::boxed::Box::new(restored.clone()));
         // Or a transaction of this life could have the id of one of an earlier life.

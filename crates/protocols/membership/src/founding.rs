@@ -258,8 +258,12 @@ impl Membership {
             .is_some_and(|peer| peer.confirmed == from.incarnation && !peer.is_member);
         let names_both = view.0.is_live(self.me.node, self.me.incarnation)
             && view.0.is_live(from.node, from.incarnation);
-        let is_own = view.0.cluster == from.incarnation;
         let recovers = self.recovers_this(newest, &view.0);
+        // It recovers the founder's cluster, or begins anew.
+        let is_own = match view.0.epoch {
+            Epoch(1) => view.0.cluster == from.incarnation,
+            _ => view.0.cluster == newest.0.recovered_by(from.incarnation),
+        };
         let is_first = self.log.is_none();
         if !lives || !names_both || !is_own || !(is_first || recovers) {
             return effects.ignored("a first view for others");

@@ -68,7 +68,7 @@ impl Membership {
         let fresh: NodeSet = lost.into_iter().filter(|node| here(*node).is_some()).collect();
         let mut next = self.view.as_ref().clone();
         next.epoch = Epoch(next.epoch.0 + 1);
-        next.cluster = self.me.incarnation;
+        next.cluster = self.view.cluster.recovered_by(self.me.incarnation);
         next.departing = NodeSet::EMPTY;
         next.members.retain(|member| rest.union(fresh).contains(member.node));
         let sources = self.sources().intersection(rest);

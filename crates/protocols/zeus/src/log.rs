@@ -289,7 +289,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             CLUSTER => {
                 let cluster = Incarnation(reader.u64()?);
                 reader.end()?;
-                self.forget_restored();
+                if !self.log.cluster.shares_data_with(cluster) {
+                    self.forget_restored();
+                }
                 self.log.cluster = cluster;
             }
             HEAD => {
@@ -532,15 +534,20 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let is_restored = core::mem::take(&mut self.log.is_restored);
         let is_active = self.layout.is_active() || mutant!("zeus_shadow_goes_on");
-        self.log.goes_on = is_restored && is_active && self.log.cluster == view.cluster;
-        if !self.log.goes_on {
-            if is_restored {
-                self.forget_restored();
-            }
-            let cluster = view.cluster;
+        let cluster = view.cluster;
+        let is_new = self.log.cluster != cluster;
+        let is_ours = self.log.cluster.shares_data_with(cluster)
+            && !(is_new && mutant!("zeus_recovers_nothing"));
+        self.log.goes_on = is_restored && is_active && is_ours;
+        if is_restored && !self.log.goes_on {
+            self.forget_restored();
+        }
+        if is_new || !self.log.goes_on {
             self.log.cluster = cluster;
             let append = |log: &mut Vec<u8>| write_number(CLUSTER, cluster.0, log);
             self.log.copied_at = self.log.journal.append(effects, append);
+        }
+        if !self.log.goes_on {
             return;
         }
         effects.probe("zeus: goes on from its log");

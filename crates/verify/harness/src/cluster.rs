@@ -265,6 +265,12 @@ impl<S: Subject> Cluster<S> {
         self.view = View { cluster, ..View::default() };
     }
 
+    /// The next view will be the first of a cluster that is recovered from this one.
+    pub fn recover(&mut self) {
+        let founder = Incarnation((self.view.cluster.0 >> 32) + 1 << 32);
+        self.view.cluster = self.view.cluster.recovered_by(founder);
+    }
+
     /// Decides a view and tells every process that is up.
     pub fn install(&mut self, roles: &[(u16, Role)]) {
         let view = self.decide(roles);

@@ -4,7 +4,7 @@ use quorate_harness::Logs;
 use quorate_hermes::{Message, State};
 use quorate_machine::{Machine as _, Unreadable};
 use quorate_rifl::{Call, LeaseId};
-use quorate_types::{Duration, LaneId, MemberNumber, Role};
+use quorate_types::{Duration, LaneId, MemberNumber, NodeId, Role};
 
 use crate::op::{ABSENT, Reply, del, get, incr, set, value};
 use crate::support::{Cluster, MLT, seed_for};
@@ -252,6 +252,70 @@ fn a_log_of_another_cluster_is_of_no_use() {
     cluster.install(&ALL_ACTIVE);
     cluster.run_for(MLT);
     assert_eq!(cluster.run(1, get("k")), ABSENT);
+}
+
+#[test]
+fn a_recovered_cluster_goes_on_with_what_its_nodes_have() {
+    let mut cluster = cluster();
+    cluster.run(1, set("k", "v"));
+    cluster.run(2, set("gone", "v"));
+    cluster.run(1, del("gone"));
+    for round in 0..3 {
+        lose_power(&mut cluster, &[1, 2, 3]);
+        restart(&mut cluster, &[1, 2]);
+        if round < 2 {
+            cluster.recover();
+        }
+        cluster.install(&[(1, Role::Active), (2, Role::Active)]);
+        cluster.run_for(MLT);
+        for node in [1, 2] {
+            assert_eq!(cluster.run(node, get("k")), value("v"), "round {round}");
+            assert_eq!(cluster.run(node, get("gone")), ABSENT);
+        }
+        cluster.run(1, set("other", "v"));
+    }
+    assert_eq!(cluster.run(2, get("other")), value("v"));
+}
+
+/// Of the group {1, 2} all data is lost but what node 1 has. It goes on with that, alone, and node 2 copies.
+#[test]
+fn a_group_without_an_active_member_goes_on_with_what_the_eldest_has() {
+    let group = |config: &mut quorate_hermes::Config| {
+        config.replicas = Some([NodeId(1), NodeId(2)].into_iter().collect());
+    };
+    for is_restart in [true, false] {
+        let seed_of = |node| seed_for(&[node as u8, node as u8]);
+        let mut cluster = Cluster::logging(3, Logs::Sync, seed_of, group, |_| usize::MAX);
+        cluster.run(1, set("k", "v"));
+        lose_power(&mut cluster, &[1, 2]);
+        match is_restart {
+            true => restart(&mut cluster, &[1]),
+            false => cluster.start(1, 1),
+        }
+        cluster.start(2, 2);
+        let roles = |first, second| [(1, first), (2, second), (3, Role::Active)];
+        cluster.install(&roles(Role::Shadow, Role::Down));
+        cluster.run_for(MLT);
+        assert!(cluster.machine(1).is_caught_up(), "nobody has more");
+        cluster.install(&roles(Role::Shadow, Role::Shadow));
+        cluster.run_for(MLT * 3);
+        assert!(
+            cluster.machine(1).is_caught_up() && !cluster.machine(2).is_caught_up(),
+            "one after the other"
+        );
+        cluster.install(&roles(Role::Active, Role::Shadow));
+        let tag = cluster.submit(1, set("later", "v"));
+        cluster.run_for(MLT * 5);
+        cluster.assert_done(tag, Reply::Ok);
+        assert!(cluster.machine(2).is_caught_up());
+        cluster.install(&roles(Role::Active, Role::Active));
+        cluster.run_for(MLT);
+        let before = if is_restart { value("v") } else { ABSENT };
+        for node in [1, 2] {
+            assert_eq!(cluster.run(node, get("k")), before);
+            assert_eq!(cluster.run(node, get("later")), value("v"));
+        }
+    }
 }
 
 #[test]

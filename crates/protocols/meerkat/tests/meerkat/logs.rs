@@ -82,6 +82,41 @@ impl Cluster {
     }
 }
 
+/// Two of three are lost for good, and with them every quorum: what is left is all there is. In the
+/// recovered cluster quorums count again.
+#[test]
+fn a_recovered_cluster_goes_on_with_what_its_nodes_have() {
+    let mut cluster = cluster();
+    cluster.run(1, "write=a:1");
+    cluster.run(2, "write=b:2");
+    cluster.lose_power();
+    cluster.restart(1, 101);
+    cluster.recover();
+    cluster.install(&[(1, Role::Active)]);
+    cluster.deliver_all();
+    assert_eq!(cluster.probed(GOES_ON), 1);
+    cluster.run(1, "write=c:3");
+    for node in [2, 3] {
+        cluster.start(node, 200 + u64::from(node));
+        cluster.set_role(node, Role::Shadow);
+        cluster.run_for(SETTLE);
+        cluster.set_role(node, Role::Active);
+        cluster.deliver_all();
+    }
+    for key in ["a", "b", "c"] {
+        assert!([1, 2, 3].iter().all(|node| cluster.stored(*node, key).is_some()), "{key}");
+    }
+    cluster.run(3, "write=d:4");
+    cluster.lose_power();
+    cluster.revive(&[2]);
+    assert!(cluster.machine(2).stuck().is_some(), "one is no majority of three");
+    cluster.lose_power();
+    cluster.revive(&[2, 3]);
+    for key in ["a", "b", "c", "d"] {
+        assert!([2, 3].iter().all(|node| cluster.stored(*node, key).is_some()), "{key}");
+    }
+}
+
 #[test]
 fn a_vote_leaves_behind_the_record() {
     let mut cluster = cluster();

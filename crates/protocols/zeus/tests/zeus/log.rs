@@ -230,6 +230,25 @@ fn records_of_another_cluster_go() {
 }
 
 #[test]
+fn a_recovered_cluster_goes_on_with_what_its_nodes_have() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    for round in 0..3 {
+        (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+        cluster.pool.clear();
+        (1..=2).for_each(|node| cluster.restart(node, u64::from(node)));
+        if round < 2 {
+            cluster.recover();
+        }
+        cluster.install(&[(1, Role::Active), (2, Role::Active)]);
+        cluster.deliver_all();
+        let there = [Some("1".to_owned())];
+        assert_eq!([1, 2].map(|node| cluster.run(node, "read=y")), [&there[..]; 2], "{round}");
+        cluster.run(2, &format!("write=d:{round}"));
+    }
+}
+
+#[test]
 fn what_a_node_has_of_keys_that_are_not_its_own_goes() {
     // With four nodes and two replicas `d` belongs to 2 and 3.
     let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
