@@ -109,7 +109,10 @@ const NIGHTLY: &[Step] = &[
     },
     Step {
         name: "rig",
-        run: Run::Own("every fault, with zeus on three and on six nodes", rig_nightly),
+        run: Run::Own(
+            "every fault, with zeus on three and on six nodes, and loss of power",
+            rig_nightly,
+        ),
     },
     Step {
         name: "redis-suite",
@@ -257,15 +260,32 @@ const RIG: &[(&str, &[&str])] = &[
     ("hermes", &["--engine", "hermes"]),
     ("meerkat", &["--engine", "meerkat"]),
     ("zeus", ZEUS_IN_GATE),
+    ("hermes-disks", &["--engine", "hermes", "--disks", "plain", "--only", "kill-all"]),
+    ("meerkat-disks", &["--engine", "meerkat", "--disks", "plain", "--only", "kill-all"]),
 ];
 #[rustfmt::skip]
 const ZEUS_IN_GATE: &[&str] = &[
     "--engine", "zeus", "--nodes", "6", "--only", "kill-owner", "--only", "kill-directory",
     "--only", "kill-requester", "--only", "cut-link", "--only", "replace-busy", "--only", "exchange",
 ];
-/// And those of a night: each fault with Zeus, where every node has every key, and where some have.
-const RIG_NIGHTLY: &[(&str, &[&str])] =
-    &[("zeus-3", &["--engine", "zeus"]), ("zeus-6", &["--engine", "zeus", "--nodes", "6"])];
+/// And those of a night: each fault with Zeus, where every node has every key, and where some have; and
+/// the power goes.
+const RIG_NIGHTLY: &[(&str, &[&str])] = &[
+    ("zeus-3", &["--engine", "zeus"]),
+    ("zeus-6", &["--engine", "zeus", "--nodes", "6"]),
+    ("hermes-power", HERMES_POWER),
+    ("meerkat-power", MEERKAT_POWER),
+];
+#[rustfmt::skip]
+const HERMES_POWER: &[&str] = &[
+    "--engine", "hermes", "--disks", "volatile", "--times", "20", "--only", "power",
+    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
+];
+#[rustfmt::skip]
+const MEERKAT_POWER: &[&str] = &[
+    "--engine", "meerkat", "--disks", "volatile", "--times", "20", "--only", "power",
+    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
+];
 
 fn rig(root: &Path) -> anyhow::Result<()> {
     run_rig(root, RIG)

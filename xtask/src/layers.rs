@@ -78,7 +78,7 @@ pub const PURE_LIBRARIES: &[&str] =
 pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("mio", &["runtime", "workloads"]),
     ("socket2", &["runtime"]),
-    ("rustix", &["runtime", "rig", "scripts"]),
+    ("rustix", &["admin", "runtime", "rig", "scripts"]),
     ("mlua", &["scripts"]),
     ("once_cell", &["commands"]),
     ("twox-hash", &["commands"]),
@@ -93,6 +93,7 @@ pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("shuttle", &["sync"]),
     ("mimalloc", &["quorate"]),
     ("clap", &["quorate", "rig"]),
+    ("fuser", &["rig"]),
 ];
 
 /// Libraries that must not be linked at all, not even through another library.

@@ -62,13 +62,18 @@ enum Check {
     Shuttle(&'static str, &'static str),
 }
 
-/// Guards that are also removed from real processes: the rig must notice it under this engine. By
+/// Guards that are also removed from real processes: the rig must notice it with these arguments. By
 /// hand, and not in the gate, because only real time decides how long it takes.
-const RIG: &[(&str, &str)] = &[
-    ("membership_lease_ignored", "hermes"),
-    ("meerkat_learners_not_told", "meerkat"),
-    ("meerkat_effect_without_record", "meerkat"),
+const RIG: &[(&str, &[&str])] = &[
+    ("membership_lease_ignored", &["--engine", "hermes"]),
+    ("meerkat_learners_not_told", &["--engine", "meerkat"]),
+    ("meerkat_effect_without_record", &["--engine", "meerkat"]),
+    ("durability_early_release", POWER_CUTS),
+    ("durability_directory_not_flushed", POWER_CUTS),
 ];
+
+/// Hermes on disks that lose what was not flushed when the power of all nodes goes.
+const POWER_CUTS: &[&str] = &["--engine", "hermes", "--disks", "volatile", "--only", "power"];
 
 /// How many minutes the rig may take to notice.
 const RIG_MINUTES: &str = "10";
@@ -176,12 +181,14 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     release(&["build", "--release", "--locked", "--package", "quorate-rig"])?;
     let rig = target_dir(root).join("release/quorate-rig");
     let quorate = build_program(root, "quorate")?;
-    for (name, engine) in RIG {
+    for (name, arguments) in RIG {
         let mutant = mutants().find(|mutant| mutant.name == *name);
         let mutant = mutant.with_context(|| format!("{name} is not in the table"))?;
         println!("mutant {name}: without \"{}\"", mutant.guard);
         let status = Command::new(&rig)
-            .args(["faults", "--engine", engine, "--minutes", RIG_MINUTES, "--until-anomaly"])
+            .arg("faults")
+            .args(*arguments)
+            .args(["--minutes", RIG_MINUTES, "--until-anomaly"])
             .arg("--binary")
             .arg(&quorate)
             .arg("--work")

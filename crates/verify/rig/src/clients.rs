@@ -102,7 +102,9 @@ impl Clients {
             sessions: engine.sessions,
         };
         let places = addresses.to_vec();
-        let rust = std::thread::spawn(move || work_all(all, &places, seed));
+        let rust = std::thread::spawn(move || {
+            work_all(all, &places, seed).inspect_err(|error| eprintln!("a client: {error:#}"))
+        });
         let prefix = prefix.to_owned();
         Ok(Self { recorder, stop, rust, python, python_history, prefix, done, again, unique })
     }
@@ -112,6 +114,7 @@ impl Clients {
         let (begin, done) = (Instant::now(), self.done.load(Ordering::Relaxed));
         std::thread::sleep(CALM);
         while self.done.load(Ordering::Relaxed) < done + CALM_OPERATIONS {
+            ensure!(!self.rust.is_finished(), "a client has ended, and says why above");
             ensure!(begin.elapsed() < WORK_MAX, "the clients get nothing done");
             std::thread::sleep(PACE);
         }
@@ -260,7 +263,17 @@ impl Task {
             .sessions(self.world.sessions)
             .attempts(attempts)
             .pool_size(2);
-        let client = client.connect().await?;
+        let begin = Instant::now();
+        let client = loop {
+            match client.clone().connect().await {
+                Ok(client) => break client,
+                // A crowded machine may keep a node waiting for longer than this client waits.
+                Err(error) if is_refusal(&error) && begin.elapsed() < WORK_MAX => {
+                    tokio::time::sleep(PACE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
         while !self.world.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(PACE).await;
             if self.world.transactions && self.random.chance(1, 2) {
@@ -413,5 +426,5 @@ fn is_refusal(error: &Error) -> bool {
             | Error::Conflict { .. }
             | Error::PoolExhausted { .. }
             | Error::Restart { .. }
-    )
+    ) || matches!(error, Error::Server { code, .. } if code == "MISCONF")
 }

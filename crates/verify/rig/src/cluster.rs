@@ -1,5 +1,6 @@
 //! A cluster of `quorate serve` processes, each at a place of the network.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use crate::engines::Engine;
 use crate::net::{Net, address};
+use crate::power::{Disks, Mount};
 use crate::process::Process;
 
 /// Longest that a cluster may take to be whole again. Generous: it decides whether the cluster
@@ -18,11 +20,29 @@ const CONVERGE_MAX: Duration = Duration::from_secs(60);
 /// The largest node id, as `quorate_types::limits` has it; ids are never used twice.
 const NODE_ID_MAX: u16 = 63;
 
+/// A cluster that does not recover from its faults.
+#[derive(Debug)]
+pub(crate) struct NotWhole {
+    id: u16,
+    work: PathBuf,
+}
+
+impl std::error::Error for NotWhole {}
+
+impl std::fmt::Display for NotWhole {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (id, work) = (self.id, self.work.display());
+        write!(out, "node {id} does not serve {CONVERGE_MAX:?} after the last fault; see {work}")
+    }
+}
+
 /// One node: an id, a place and, unless it is down, a process.
 pub(crate) struct Node {
     pub(crate) id: u16,
     pub(crate) slot: usize,
     process: Option<Process>,
+    /// Its disk, if that can lose its power.
+    mount: Option<Mount>,
 }
 
 /// A cluster.
@@ -33,11 +53,13 @@ pub(crate) struct Cluster {
     /// More lines of `[cluster]`.
     settings: String,
     keyspace: String,
+    disks: Disks,
     next_id: u16,
 }
 
 impl Cluster {
-    /// Starts a cluster at these places of the network, and waits until all nodes serve.
+    /// Starts a cluster at these places of the network, and waits until all nodes serve. Its nodes keep
+    /// nothing on disks.
     pub(crate) fn start(
         net: &Net,
         slots: RangeInclusive<usize>,
@@ -46,18 +68,37 @@ impl Cluster {
         binary: &Path,
         work: &Path,
     ) -> anyhow::Result<Self> {
+        Self::start_with(net, slots, engine, settings, binary, work, Disks::None)
+    }
+
+    /// Starts a cluster at these places of the network, and waits until all nodes serve.
+    pub(crate) fn start_with(
+        net: &Net,
+        slots: RangeInclusive<usize>,
+        engine: &Engine,
+        settings: &str,
+        binary: &Path,
+        work: &Path,
+        disks: Disks,
+    ) -> anyhow::Result<Self> {
         let (name, options) = (engine.name, engine.options);
-        let keyspace =
+        let mut settings = settings.to_owned();
+        let mut keyspace =
             format!("[[keyspace]]\ndb = 0\nname = \"rig\"\nengine = \"{name}\"\n{options}");
-        let nodes = slots.zip(1..).map(|(slot, id)| Node { id, slot, process: None });
+        if disks != Disks::None {
+            settings += engine.on_disks.context("the engine keeps what it has on disks")?;
+            keyspace += "durability = \"sync\"\n";
+        }
+        let nodes = slots.zip(1..).map(|(slot, id)| Node { id, slot, process: None, mount: None });
         let nodes: Vec<Node> = nodes.collect();
         let count = nodes.len();
         let mut cluster = Self {
             nodes,
             binary: binary.to_owned(),
             work: work.to_owned(),
-            settings: settings.to_owned(),
+            settings,
             keyspace,
+            disks,
             next_id: count as u16 + 1,
         };
         std::fs::create_dir_all(work)?;
@@ -91,7 +132,20 @@ impl Cluster {
             )?;
         }
         text += &self.keyspace;
+        if self.disks != Disks::None {
+            // Small enough that segments and snapshots come and go all the time.
+            let dir = self.disks_at();
+            write!(
+                text,
+                "[disk]\ndir = \"{}\"\nsegment = \"1mb\"\nsnapshot_after = \"1mb\"\n",
+                dir.display()
+            )?;
+        }
         Ok(std::fs::write(self.config(), text)?)
+    }
+
+    fn disks_at(&self) -> PathBuf {
+        self.work.join("disks")
     }
 
     fn clock_file(&self, slot: usize) -> PathBuf {
@@ -106,6 +160,10 @@ impl Cluster {
     /// Starts the process of a node.
     pub(crate) fn launch(&mut self, net: &Net, index: usize) -> anyhow::Result<()> {
         let Node { id, slot, .. } = self.nodes[index];
+        if self.disks == Disks::Volatile && self.nodes[index].mount.is_none() {
+            let mount = Mount::new(&self.disks_at().join(format!("node-{id}")), id.into())?;
+            self.nodes[index].mount = Some(mount);
+        }
         let mut command = net.command(slot, &self.binary.to_string_lossy());
         command.args(["serve", "--config"]).arg(self.config());
         command.args(["--node", &id.to_string()]);
@@ -123,6 +181,45 @@ impl Cluster {
     /// SIGKILL, and waits for the end.
     pub(crate) fn kill(&mut self, index: usize) -> anyhow::Result<()> {
         self.nodes[index].process.take().context("it runs")?.kill()
+    }
+
+    /// The power of these nodes goes at one moment. What they have not flushed is lost, or not, or in
+    /// part.
+    pub(crate) fn cut_power(&mut self, indices: &[usize]) -> anyhow::Result<()> {
+        let of = |index: &usize| self.mount(*index);
+        let mounts: Vec<&Mount> = indices.iter().map(of).collect::<anyhow::Result<_>>()?;
+        let mut volumes: Vec<_> = mounts.iter().map(|mount| mount.volume()).collect();
+        volumes.iter_mut().for_each(|volume| volume.switch_off());
+        drop(volumes);
+        for index in indices {
+            // It may have ended when its disk failed.
+            let _ = self.nodes[*index].process.take().context("it runs")?.kill();
+        }
+        indices.iter().try_for_each(|index| {
+            self.mount(*index)?.volume().switch_on();
+            Ok(())
+        })
+    }
+
+    /// The disk of a node, if the rig provides it.
+    pub(crate) fn mount(&self, index: usize) -> anyhow::Result<&Mount> {
+        self.nodes[index].mount.as_ref().context("the rig provides its disk")
+    }
+
+    /// Waits until a process has ended by itself, and returns its exit code.
+    pub(crate) fn exit_code(&mut self, index: usize) -> anyhow::Result<Option<i32>> {
+        self.nodes[index].process.as_mut().context("it runs")?.exit_code()
+    }
+
+    /// What cuts of the power have done to what was not flushed, by name.
+    pub(crate) fn power_events(&self) -> BTreeMap<&'static str, u64> {
+        let mut events = BTreeMap::new();
+        for mount in self.nodes.iter().filter_map(|node| node.mount.as_ref()) {
+            for (event, count) in mount.volume().counts() {
+                *events.entry(*event).or_default() += count;
+            }
+        }
+        events
     }
 
     /// SIGTERM, and waits for the end.
@@ -182,7 +279,7 @@ impl Cluster {
     ) -> anyhow::Result<Node> {
         let id = self.next_id;
         self.next_id += 1;
-        let new = Node { id, slot, process: None };
+        let new = Node { id, slot, process: None, mount: None };
         let old = std::mem::replace(&mut self.nodes[index], new);
         let (peer, client, own) = (peer(slot), client(slot), admin(slot));
         let id = id.to_string();
@@ -243,10 +340,8 @@ impl Cluster {
                 }
                 if Instant::now() > deadline {
                     self.save_statuses();
-                    bail!(
-                        "node {id} does not serve {CONVERGE_MAX:?} after the last fault; see {}",
-                        self.work.display()
-                    );
+                    let work = self.work.clone();
+                    return Err(NotWhole { id, work }.into());
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }

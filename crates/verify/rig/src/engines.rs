@@ -18,6 +18,8 @@ pub(crate) struct Engine {
     pub(crate) moves: bool,
     /// Whether clients have sessions, whose calls happen once.
     pub(crate) sessions: bool,
+    /// More lines of `[cluster]` where what is acknowledged is on disks; `None` if the engine has none.
+    pub(crate) on_disks: Option<&'static str>,
 }
 
 /// Every engine.
@@ -30,6 +32,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         clock_step_ms_max: 3_600_000,
         moves: false,
         sessions: true,
+        on_disks: Some("lanes = 2\n"),
     },
     Engine {
         name: "meerkat",
@@ -38,6 +41,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         clock_step_ms_max: 45,
         moves: false,
         sessions: true,
+        on_disks: Some("lanes = 2\n"),
     },
     Engine {
         name: "zeus",
@@ -47,6 +51,8 @@ pub(crate) const ENGINES: &[Engine] = &[
         clock_step_ms_max: 3_600_000,
         moves: true,
         sessions: true,
+        // More lanes are refused.
+        on_disks: Some(""),
     },
 ];
 

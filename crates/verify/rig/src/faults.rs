@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::engines::Engine;
 use crate::moves;
 use crate::net::Net;
+use crate::power;
 use crate::resp::Connection;
 
 /// Longer than the lease ([`LEASE_MS`]) by enough that others have gone on without the node.
@@ -34,13 +35,24 @@ pub(crate) struct Field<'a> {
     pub(crate) recorder: Arc<Memory>,
 }
 
+/// What a scenario is about, and is left out without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    Nothing,
+    /// An engine whose keys move.
+    Moves,
+    /// Nodes that keep on their disks what they acknowledge.
+    Disks,
+    /// Disks that lose what was not flushed.
+    PowerCuts,
+}
+
 /// A scenario of faults.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For the table.
     pub(crate) what: &'static str,
-    /// Whether it is for engines whose keys move, and no others.
-    pub(crate) of_moves: bool,
+    pub(crate) needs: Needs,
     pub(crate) run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 }
 
@@ -49,7 +61,7 @@ const fn scenario(
     what: &'static str,
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
-    Scenario { name, what, of_moves: false, run }
+    Scenario { name, what, needs: Needs::Nothing, run }
 }
 
 /// A scenario for engines whose keys move.
@@ -58,7 +70,17 @@ const fn moving(
     what: &'static str,
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
-    Scenario { of_moves: true, ..scenario(name, what, run) }
+    Scenario { needs: Needs::Moves, ..scenario(name, what, run) }
+}
+
+/// A scenario in which more than a minority goes down.
+const fn losing(
+    needs: Needs,
+    name: &'static str,
+    what: &'static str,
+    run: fn(&mut Field<'_>) -> anyhow::Result<()>,
+) -> Scenario {
+    Scenario { needs, ..scenario(name, what, run) }
 }
 
 /// Every scenario, the single faults first.
@@ -103,10 +125,44 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "another node takes the place of a live one, of the group of keys that are passed on",
         moves::exchange,
     ),
+    losing(Needs::Disks, "kill-all", "SIGKILL of all nodes, restarted", power::kill_all),
+    losing(Needs::PowerCuts, "power", "loss of the power of all nodes", power::cut_all),
+    losing(
+        Needs::PowerCuts,
+        "power-again",
+        "loss of the power of all nodes, and again while they come back",
+        power::cut_again,
+    ),
+    losing(Needs::PowerCuts, "power-one", "loss of the power of one node", power::cut_one),
+    losing(
+        Needs::PowerCuts,
+        "power-most",
+        "loss of the power of all nodes, one of which comes back later",
+        power::cut_and_one_late,
+    ),
+    losing(
+        Needs::PowerCuts,
+        "rot",
+        "SIGKILL of all nodes, a bit of one node's log tips, all restarted",
+        power::rot,
+    ),
+    losing(
+        Needs::PowerCuts,
+        "disk-full",
+        "no room on a node's disk for two seconds",
+        power::disk_full,
+    ),
+    losing(
+        Needs::PowerCuts,
+        "flush-fails",
+        "a flush fails: the node has to end; its power goes, and comes back",
+        power::flush_fails,
+    ),
+    losing(Needs::PowerCuts, "slow-disk", "flushes of a node take 0.3 s longer", power::slow_disk),
 ];
 
 impl Field<'_> {
-    fn any(&mut self) -> usize {
+    pub(crate) fn any(&mut self) -> usize {
         self.random.below(self.cluster.nodes.len() as u64) as usize
     }
 

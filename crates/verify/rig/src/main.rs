@@ -22,6 +22,7 @@ mod inside;
 mod judge;
 mod moves;
 mod net;
+mod power;
 mod probe;
 mod process;
 mod rejoin;

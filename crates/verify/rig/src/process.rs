@@ -80,6 +80,19 @@ impl Process {
         Ok(())
     }
 
+    /// Waits until it has ended by itself. Returns its exit code, unless a signal has ended it.
+    pub(crate) fn exit_code(&mut self) -> anyhow::Result<Option<i32>> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code());
+            }
+            let log = self.log.display();
+            ensure!(Instant::now() < deadline, "a process does not end by itself; see {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_some())

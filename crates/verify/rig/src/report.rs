@@ -1,9 +1,11 @@
 //! The table of a run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cluster::Cluster;
 use crate::faults::{SCENARIOS, Scenario};
 use crate::judge::Judgement;
 use crate::rounds::Rows;
@@ -23,11 +25,15 @@ pub(crate) struct Report {
     nodes: u8,
     minutes: Option<u64>,
     rows: Rows,
+    /// What became of writes that no flush had covered, by name.
+    power: BTreeMap<&'static str, u64>,
+    /// Whether a cluster did not recover.
+    pub(crate) is_stuck: bool,
 }
 
 impl Report {
     pub(crate) fn new(nodes: u8, minutes: Option<u64>) -> Self {
-        Self { nodes, minutes, rows: Rows::new() }
+        Self { nodes, minutes, rows: Rows::new(), power: BTreeMap::new(), is_stuck: false }
     }
 
     pub(crate) fn add(
@@ -50,6 +56,13 @@ impl Report {
         row.sum.anomalies.extend(judgement.anomalies.iter().cloned());
         row.gaps.push(gap);
         row.slowest_recovery = row.slowest_recovery.max(recovered);
+    }
+
+    /// Adds what cuts of the power have done to the disks of a cluster.
+    pub(crate) fn add_power(&mut self, cluster: &Cluster) {
+        for (event, count) in cluster.power_events() {
+            *self.power.entry(event).or_default() += count;
+        }
     }
 
     pub(crate) fn anomalies(&self) -> usize {
@@ -84,6 +97,12 @@ impl Report {
         let done: u64 = self.rows.values().map(|row| row.sum.done).sum();
         let rounds: u64 = self.rows.values().map(|row| row.rounds).sum();
         let (anomalies, undecided) = (self.anomalies(), self.undecided());
+        if !self.power.is_empty() {
+            let events = self.power.iter().map(|(event, count)| format!("{count} {event}"));
+            let events: Vec<_> = events.collect();
+            text +=
+                &format!("\nof what was not flushed when the power went: {}\n", events.join(", "));
+        }
         text + &format!(
             "\n{} nodes, {rounds} rounds, {done} operations and transactions done, {anomalies} \
              anomalies, {undecided} keys undecided\n",
@@ -113,7 +132,9 @@ impl Report {
                 })
             })
             .collect();
-        json!({ "nodes": self.nodes, "minutes": self.minutes, "rows": rows })
+        json!({
+            "nodes": self.nodes, "minutes": self.minutes, "power": self.power, "rows": rows,
+        })
     }
 }
 

@@ -10,11 +10,12 @@ use clap::Args;
 use quorate_machine::Rng;
 
 use crate::clients::{Clients, Seen, accounts};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NotWhole};
 use crate::engines::{self, ENGINES, Engine};
-use crate::faults::{Field, LEASE_MS, SCENARIOS, Scenario};
+use crate::faults::{Field, LEASE_MS, Needs, SCENARIOS, Scenario};
 use crate::judge::{Judgement, judge, save};
 use crate::net::Net;
+use crate::power::Disks;
 use crate::probe::Probes;
 use crate::report::Report;
 use crate::workers::Workers;
@@ -34,6 +35,13 @@ pub(crate) struct Options {
     /// scenario is played once
     #[arg(long)]
     minutes: Option<u64>,
+    /// How often each scenario is played with each engine
+    #[arg(long, default_value_t = 1, conflicts_with = "minutes")]
+    times: usize,
+    /// What the nodes keep on disks: nothing; what they acknowledge; or that on disks that lose what was
+    /// not flushed when their power is cut, which needs FUSE (/dev/fuse)
+    #[arg(long, value_enum, default_value_t = Disks::None)]
+    disks: Disks,
     /// Only these scenarios
     #[arg(long = "only")]
     only: Vec<String>,
@@ -49,7 +57,8 @@ pub(crate) struct Options {
     /// Write the result as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-    /// The program has a defect: end at the first anomaly and say after how long; fail without one
+    /// The program has a defect: end at the first anomaly, or when the cluster does not recover, and say
+    /// after how long; fail without either
     #[arg(long)]
     until_anomaly: bool,
 }
@@ -73,8 +82,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let engine = engines::find(name)?;
         let mut stage = Stage { options, net: &mut net, engine, binary: &binary, rounds: 0 };
         let mut scenarios = scenarios.clone();
-        scenarios.retain(|scenario| engine.moves || !scenario.of_moves);
-        ensure!(!scenarios.is_empty(), "none of these scenarios is one of {name}");
+        let disks = options.disks;
+        ensure!(
+            disks == Disks::None || engine.on_disks.is_some(),
+            "{name} keeps nothing on disks; leave it out by --engine"
+        );
+        scenarios.retain(|scenario| match scenario.needs {
+            Needs::Nothing => true,
+            Needs::Moves => engine.moves,
+            Needs::Disks => disks != Disks::None,
+            Needs::PowerCuts => disks == Disks::Volatile,
+        });
+        ensure!(
+            !scenarios.is_empty(),
+            "none of these scenarios is one of {name} with disks: {disks:?}"
+        );
         stage.play(&scenarios, &mut report)?;
     }
     println!("\n{}", report.markdown());
@@ -83,7 +105,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let wrong = report.anomalies() > 0 || report.undecided() > 0;
     if options.until_anomaly {
-        ensure!(report.anomalies() > 0, "no anomaly was found: the rig misses this defect");
+        let is_noticed = report.is_stuck || report.anomalies() > 0;
+        ensure!(is_noticed, "no anomaly was found: the rig misses this defect");
         return Ok(ExitCode::SUCCESS);
     }
     Ok(if wrong { ExitCode::from(ANOMALY) } else { ExitCode::SUCCESS })
@@ -110,21 +133,28 @@ impl Stage<'_> {
         let mut clusters = 0;
         let mut cluster = self.cluster(&mut clusters)?;
         let mut turn = 0;
-        while end.map_or(turn < scenarios.len(), |end| Instant::now() < end) {
+        let turns = scenarios.len() * self.options.times;
+        while end.map_or(turn < turns, |end| Instant::now() < end) {
             let scenario = scenarios[turn % scenarios.len()];
             turn += 1;
             if !cluster.has_ids() {
+                report.add_power(&cluster);
                 drop(cluster);
                 cluster = self.cluster(&mut clusters)?;
             }
-            self.round(scenario, &mut cluster, &mut random, report)?;
-            if self.options.until_anomaly && report.anomalies() > 0 {
+            let played = self.round(scenario, &mut cluster, &mut random, report);
+            let is_stuck = played.as_ref().is_err_and(anyhow::Error::is::<NotWhole>);
+            if self.options.until_anomaly && (is_stuck || report.anomalies() > 0) {
+                report.is_stuck |= is_stuck;
+                let what = if is_stuck { "no recovery" } else { "an anomaly" };
                 let seconds = begin.elapsed().as_secs_f64();
                 let (engine, rounds) = (self.engine.name, self.rounds);
-                println!("{engine}: an anomaly after {seconds:.0} s, in round {rounds}");
+                println!("{engine}: {what} after {seconds:.0} s, in round {rounds}");
                 break;
             }
+            played?;
         }
+        report.add_power(&cluster);
         Ok(())
     }
 
@@ -135,7 +165,9 @@ impl Stage<'_> {
         let _ = std::fs::remove_dir_all(&work);
         let nodes = usize::from(self.options.nodes);
         let settings = format!("lease_ms = {LEASE_MS}\n");
-        Cluster::start(self.net, 1..=nodes, self.engine, &settings, self.binary, &work)
+        let disks = self.options.disks;
+        let (engine, net) = (self.engine, &*self.net);
+        Cluster::start_with(net, 1..=nodes, engine, &settings, self.binary, &work, disks)
     }
 
     fn round(

@@ -37,7 +37,7 @@ def fate(error):
         code = str(error).split("caused error: ")[-1].split(" ")[0]
         if code == "UNKNOWN":
             return "unknown"
-        if code in ("CLUSTERDOWN", "TRYAGAIN"):
+        if code in ("CLUSTERDOWN", "TRYAGAIN", "MISCONF"):
             return "refused"
     elif isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
         # Nobody was there to send it to.
