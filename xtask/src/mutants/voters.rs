@@ -4,6 +4,7 @@ use super::Check::{self, Tests};
 use super::Mutant;
 
 const DISKS: Check = Tests("membership", "disks::");
+const OPENING: Check = Tests("node", "opening::");
 const STATE: Check = Tests("membership", "state::");
 
 /// The part of voters on disk of the table.
@@ -34,6 +35,34 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "membership",
         guard: "a view is revived from who was active in the newest one (L9)",
         checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "membership_damage_forgotten",
+        home: "membership",
+        guard: "a store that was damaged is not intact when the power goes again",
+        checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "node_log_before_its_voter",
+        home: "node",
+        guard: "a log is begun when the voter's file says what became of the one before",
+        checks: &[OPENING],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_log_without_its_voter",
+        home: "node",
+        guard: "a log counts for nothing without the promises of its node",
+        checks: &[OPENING],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_missing_log_is_intact",
+        home: "node",
+        guard: "who has promised something and has no log is not intact",
+        checks: &[OPENING],
         in_gate: true,
     },
     Mutant {

@@ -182,6 +182,8 @@ impl Membership {
         self.lives = saved.lives;
         (self.store, self.left) = (store, saved.left);
         let Some(vote) = saved.vote else { return Ok(()) };
+        // What an earlier process has begun anew looks whole, and has nothing.
+        self.store = store.min(vote.store);
         self.voter = Voter { node: self.me.node, incarnation: vote.incarnation };
         let mut log = self.log_of(&vote.view);
         state::read_acceptor(vote.acceptor, &vote.view, &mut log)?;
@@ -208,7 +210,7 @@ impl Membership {
         let keeper = self.keeper.as_mut().filter(|keeper| keeper.is_dirty)?;
         (keeper.handed, keeper.is_dirty) = (keeper.handed + 1, false);
         let number = keeper.handed;
-        let vote = self.log.as_ref().map(|log| (self.voter, &*self.view, log));
+        let vote = self.log.as_ref().map(|log| (self.voter, self.store, &*self.view, log));
         let mut bytes = Vec::new();
         state::write(self.me.node, self.left, &self.candidates(), vote, &mut bytes);
         Some((number, bytes))

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use quorate_machine::mutant;
 use quorate_paxos::{Log, SlotNumber, Voter};
 use quorate_types::{Incarnation, NodeId, View};
 use quorate_wire::{Malformed, Reader, Writer, write_view};
@@ -85,6 +86,8 @@ pub(crate) struct Saved<'a> {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Vote<'a> {
     pub(crate) incarnation: Incarnation,
+    /// Whether the store has all that this life had acknowledged, as far as a later one knows.
+    pub(crate) store: Store,
     /// The newest view that it knows.
     pub(crate) view: Arc<View>,
     /// Bytes of its acceptor.
@@ -92,12 +95,13 @@ pub(crate) struct Vote<'a> {
 }
 
 /// Appends a state: `version u8 | node u16 | left u64 | count u16 | lives u64... | votes u8`, and if it
-/// votes `incarnation u64 | view | acceptor`.
+/// votes `incarnation u64 | view | acceptor`. `votes` is 2 if what that life had acknowledged is not all
+/// there.
 pub(crate) fn write(
     node: NodeId,
     left: Incarnation,
     lives: &[Incarnation],
-    vote: Option<(Voter, &View, &Log<ViewEntry>)>,
+    vote: Option<(Voter, Store, &View, &Log<ViewEntry>)>,
     out: &mut Vec<u8>,
 ) {
     let mut writer = Writer(out);
@@ -108,8 +112,12 @@ pub(crate) fn write(
     for life in lives {
         writer.u64(life.0);
     }
-    writer.u8(u8::from(vote.is_some()));
-    if let Some((voter, view, log)) = vote {
+    writer.u8(match vote {
+        None => 0,
+        Some((_, Store::Damaged, ..)) if !mutant!("membership_damage_forgotten") => 2,
+        Some(_) => 1,
+    });
+    if let Some((voter, _, view, log)) = vote {
         writer.u64(voter.incarnation.0);
         write_view(view, &mut writer);
         log.write_acceptor(&mut writer);
@@ -139,14 +147,19 @@ pub(crate) fn read(node: NodeId, bytes: &[u8]) -> Result<Saved<'_>, StateError> 
     for _ in 0..count {
         lives.push(Incarnation(reader.u64()?));
     }
-    let vote = match reader.u8()? {
+    let store = match reader.u8()? {
         0 => None,
-        1 => {
+        1 => Some(Store::Intact),
+        2 => Some(Store::Damaged),
+        _ => return Err(StateError::Malformed("a flag is 0, 1 or 2")),
+    };
+    let vote = match store {
+        None => None,
+        Some(store) => {
             let incarnation = Incarnation(reader.u64()?);
             let view = read_entry(&mut reader)?.0;
-            Some(Vote { incarnation, view, acceptor: reader.rest() })
+            Some(Vote { incarnation, store, view, acceptor: reader.rest() })
         }
-        _ => return Err(StateError::Malformed("a flag is 0 or 1")),
     };
     if vote.as_ref().is_some_and(|vote| vote.incarnation.0 == 0) || lives.contains(&Incarnation(0))
     {

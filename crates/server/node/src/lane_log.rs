@@ -254,7 +254,8 @@ impl Lane {
     /// carry out what [`Outbox::disk`] holds then.
     pub fn write_log(&mut self, now: Now, out: &mut Outbox) {
         self.write_voter(now, out);
-        if self.log.is_none() {
+        let may_write = self.is_voter_saved() || mutant!("node_log_before_its_voter");
+        if self.log.is_none() || !may_write {
             return;
         }
         self.save_some(now);

@@ -10,6 +10,8 @@ use crate::{Lane, LogConfig, Outbox, RestoredStore, StateError};
 pub(crate) struct VoterDisk {
     file: VoterFile,
     retry_at: Instant,
+    /// Whether a state of this process is durable.
+    is_saved: bool,
 }
 
 impl VoterDisk {
@@ -24,7 +26,8 @@ fn requests(list: &mut Vec<DiskRequest>) -> Requests<'_> {
 
 impl Lane {
     /// Goes on as the voter that this node was, by what [`VoterFile::load`] has found; see
-    /// [`Lane::restore_voter`]. Before the first event, once every lane is ready. Lane 0 only.
+    /// [`Lane::restore_voter`]. Before the first event, once every lane has opened its log. Lane 0 only.
+    /// No lane writes anything before [`Lane::is_voter_saved`].
     ///
     /// # Errors
     /// If the state is another node's, damaged, or a newer program's.
@@ -35,8 +38,15 @@ impl Lane {
         store: RestoredStore,
     ) -> Result<(), StateError> {
         self.restore_voter(now, state.as_deref(), store)?;
-        self.voter_file = Some(Box::new(VoterDisk { file, retry_at: Instant::NEVER }));
+        self.voter_file =
+            Some(Box::new(VoterDisk { file, retry_at: Instant::NEVER, is_saved: false }));
         Ok(())
+    }
+
+    /// Whether it is on the disk what this process knows of the store: that it is damaged, if it is. Until
+    /// then no lane of the node may begin a log, which would look whole to the next process.
+    pub fn is_voter_saved(&self) -> bool {
+        self.voter_file.as_ref().is_none_or(|disk| disk.is_saved)
     }
 
     /// Has what the voter promises written, at the end of a turn.
@@ -69,11 +79,18 @@ impl Lane {
         if disk.file.is_full() && disk.retry_at == Instant::NEVER {
             disk.retry_at = now.monotonic + LogConfig::RETRY;
         }
+        if disk.file.is_full() && !disk.is_saved && out.failed.is_none() {
+            out.failed = Some(format!(
+                "the disk has no room for what this node promises as a voter: {error}. Make room, then start \
+                 the node again"
+            ));
+        }
         if disk.file.is_dead() && out.failed.is_none() {
             out.failed = Some(crate::lane_log::disk_failed(error));
         }
         // 0 is what was loaded, and nothing rests on that alone.
         if let Some(number) = saved.filter(|number| *number > 0) {
+            disk.is_saved = true;
             self.voter_state_saved(now, number, out);
         }
     }

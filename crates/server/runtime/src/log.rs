@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::mesh::Parker;
 use crate::node_disk::NodeDisk;
 use crate::process;
+use quorate_node::Lane;
 use quorate_types::LaneId;
 
 /// How often a lane says how much it has restored.
@@ -50,16 +51,24 @@ impl Host {
         }
         let started = LaneDisk::start(&node.path, lane, parker);
         self.disk = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
-        while !self.lane.is_ready() {
-            if let Some(why) = self.write_log(clock::now()) {
-                return Err(why);
-            }
-            self.wait_for_disk();
-        }
-        node.lanes.wait();
         if lane == LaneId(0) {
             let opened = self.lane.open_voter(clock::now(), node.take_voter(), node.store);
             opened.map_err(|error| error.to_string())?;
+            self.write_until(|lane| lane.is_voter_saved())?;
+        }
+        node.lanes.wait();
+        self.write_until(|lane| lane.is_ready())?;
+        node.lanes.wait();
+        Ok(())
+    }
+
+    /// Writes what the lane asks for until something is on the disk.
+    fn write_until(&mut self, is_there: impl Fn(&Lane) -> bool) -> Result<(), String> {
+        while !is_there(&self.lane) {
+            match self.write_log(clock::now()) {
+                Some(why) => return Err(why),
+                None => self.wait_for_disk(),
+            }
         }
         Ok(())
     }

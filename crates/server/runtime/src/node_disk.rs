@@ -7,7 +7,9 @@ use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 
 use quorate_durability::{DiskError, LOCK_FILE, LogError, Name, VOTER_FILE, VoterFile};
-use quorate_node::{LaneFound, NodeConfig, RestoredStore, identity};
+use quorate_node::{
+    Aside, LaneFound, NodeConfig, NodeFound, Opened, Opening, RestoredStore, Verdict, identity,
+};
 use quorate_types::LaneId;
 
 use crate::disk::flush_directory;
@@ -22,7 +24,7 @@ const NOT_ASIDE: &str = "damaged files can't be put aside";
 /// Where damaged files are put aside, with a number.
 const ASIDE: &str = "damaged-";
 /// Where they are while they are being moved: those of the lanes, or the voter's as well.
-const MOVING: [(&str, bool); 2] = [("lanes.moving", false), ("all.moving", true)];
+const MOVING: [(&str, Aside); 2] = [("lanes.moving", Aside::Lanes), ("all.moving", Aside::All)];
 
 /// Why a directory can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -115,50 +117,28 @@ impl NodeDisk {
         fs::create_dir_all(path).map_err(system("cannot be made"))?;
         let locked = take_lock(path)?;
         check_owner(path, config)?;
-        for (moving, with_voter) in MOVING {
-            finish_moving(path, moving, with_voter).map_err(system(NOT_ASIDE))?;
+        for (moving, aside) in MOVING {
+            finish_moving(path, moving, aside).map_err(system(NOT_ASIDE))?;
         }
         let begun = Instant::now();
-        let mut is_damaged = false;
-        let mut files = look(path, config);
-        if let Err(error) = &files
-            && is_damage(error)
-        {
-            is_damaged = true;
-            let with_voter = matches!(error, LogError::Voter { .. });
-            let aside = put_aside(path, with_voter).map_err(system(NOT_ASIDE))?;
-            tracing::error!(
-                node = %config.node,
-                "{}: {error}. The files are put aside in {}; this node begins without data and copies \
-                 from the others",
-                path.display(),
-                aside.display()
-            );
-            files = look(path, config);
-        }
-        let mut files = files.map_err(|source| log_error(path, source))?;
-        if files.voter.1.is_none() && files.lanes.iter().any(|lane| !lane.is_empty()) {
-            // Nobody can say whether the cluster has gone on without this node, and how.
-            let aside = put_aside(path, true).map_err(system(NOT_ASIDE))?;
-            tracing::error!(
-                node = %config.node,
-                "{}: there is a log, and the file '{VOTER_FILE}' with what this node has promised is \
-                 missing. The files are put aside in {}; this node begins without data and copies from \
-                 the others. To use them, put them back with that file",
-                path.display(),
-                aside.display()
-            );
-            files = look(path, config).map_err(|source| log_error(path, source))?;
-        }
-        let Files { lanes: found, voter } = files;
-        let store = match &voter.1 {
-            None => RestoredStore::None,
-            Some(_) if is_damaged || !found.iter().all(LaneFound::is_prepared) => {
-                RestoredStore::Damaged
+        let mut opening = Opening::default();
+        let opened = loop {
+            let judged = opening.judge(look(path, config));
+            match judged.map_err(|source| log_error(path, source))? {
+                Verdict::Use(opened) => break opened,
+                Verdict::PutAside { aside, why } => {
+                    let to = put_aside(path, aside).map_err(system(NOT_ASIDE))?;
+                    tracing::error!(
+                        node = %config.node,
+                        "{}: {why}. The files are put aside in {}; this node begins without data and \
+                         copies from the others",
+                        path.display(),
+                        to.display()
+                    );
+                }
             }
-            Some(_) => RestoredStore::Intact,
         };
-        for (file, error) in found.iter().flat_map(|found| &found.damaged) {
+        for (file, error) in opened.damaged_snapshots() {
             let aside = put_one_aside(path, file);
             let aside = aside.map_err(system("a damaged snapshot can't be put aside"))?;
             tracing::error!(
@@ -168,9 +148,9 @@ impl NodeDisk {
                 aside.display()
             );
         }
+        let Opened { found: NodeFound { lanes: found, voter }, store, has_data } = *opened;
         let (entries, bytes) =
             found.iter().fold((0, 0), |sum, found| (sum.0 + found.entries, sum.1 + found.bytes));
-        let has_data = found.iter().any(|found| !found.is_empty());
         if has_data {
             tracing::info!(
                 node = %config.node, entries, bytes, millis = begun.elapsed().as_millis() as u64,
@@ -258,14 +238,8 @@ fn write_whole(path: &Path, name: &str, text: &str) -> io::Result<()> {
     flush_directory(path).map_err(|(_, error)| error)
 }
 
-/// What there is of a node.
-struct Files {
-    lanes: Vec<LaneFound>,
-    voter: (VoterFile, Option<Vec<u8>>),
-}
-
 /// Looks through the files of all lanes, each on a thread of its own, and the voter's.
-fn look(path: &Path, config: &NodeConfig) -> Result<Files, LogError> {
+fn look(path: &Path, config: &NodeConfig) -> Result<NodeFound, LogError> {
     let open = || {
         let listed = FileDirectory::open(path);
         listed.map_err(|_| LogError::Directory(DiskError::Io))
@@ -277,27 +251,21 @@ fn look(path: &Path, config: &NodeConfig) -> Result<Files, LogError> {
             (0..config.lanes).map(|lane| scope.spawn(move || look_at(lane))).collect();
         threads.into_iter().map(|thread| thread.join().expect("reading doesn't panic")).collect()
     });
-    Ok(Files { lanes: lanes?, voter })
-}
-
-/// Whether a node may go on without what its files say: others have a copy.
-fn is_damage(error: &LogError) -> bool {
-    let is_elsewhere = matches!(error, LogError::Foreign { .. } | LogError::Newer { .. });
-    !is_elsewhere && !matches!(error, LogError::Directory(_))
+    Ok(NodeFound { lanes: lanes?, voter })
 }
 
 /// Moves the files of all lanes into a directory of their own, so that they are kept and none of them is
 /// read again. Should the process end meanwhile, the next one goes on: a part of the files could look
 /// like a log that ends earlier.
-fn put_aside(path: &Path, with_voter: bool) -> io::Result<PathBuf> {
-    let chosen = MOVING.iter().find(|(_, voter)| *voter == with_voter);
+fn put_aside(path: &Path, aside: Aside) -> io::Result<PathBuf> {
+    let chosen = MOVING.iter().find(|(_, known)| *known == aside);
     let (moving, _) = chosen.expect("there is one of each");
     fs::create_dir(path.join(moving))?;
     flush_directory(path).map_err(|(_, error)| error)?;
-    Ok(finish_moving(path, moving, with_voter)?.expect("the directory was made a moment ago"))
+    Ok(finish_moving(path, moving, aside)?.expect("the directory was made a moment ago"))
 }
 
-fn finish_moving(path: &Path, moving: &str, with_voter: bool) -> io::Result<Option<PathBuf>> {
+fn finish_moving(path: &Path, moving: &str, aside: Aside) -> io::Result<Option<PathBuf>> {
     let moving = path.join(moving);
     if !moving.try_exists()? {
         return Ok(None);
@@ -306,7 +274,8 @@ fn finish_moving(path: &Path, moving: &str, with_voter: bool) -> io::Result<Opti
         let name = entry?.file_name();
         let is_of_lane = |name: &str| name.ends_with(".segment") || name.ends_with(".snapshot");
         let goes = |name: &str| {
-            name.starts_with("lane-") && is_of_lane(name) || with_voter && name == VOTER_FILE
+            let is_voter = aside == Aside::All && name == VOTER_FILE;
+            name.starts_with("lane-") && is_of_lane(name) || is_voter
         };
         if name.to_str().is_some_and(goes) {
             fs::rename(path.join(&name), moving.join(&name))?;

@@ -5,13 +5,13 @@
 //! happened; when the power goes, each sector that no flush has covered is kept, lost or torn.
 
 use quorate_disk::{Device, DeviceFaults, Files};
-use quorate_durability::{Completion, Disk, Ticket, VoterFile};
+use quorate_durability::{Completion, Directory, Disk, Ticket, VOTER_FILE};
 use quorate_machine::Rng;
 use quorate_node::{
-    DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, LaneFound, NodeConfig,
-    RestoredStore, identity,
+    Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, NodeConfig, NodeFound,
+    Opened, Opening, Verdict,
 };
-use quorate_types::{Duration, LaneId};
+use quorate_types::Duration;
 
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -65,6 +65,15 @@ impl NodeDisk {
         None
     }
 
+    /// Files are put where nothing reads them again.
+    fn put_aside(&mut self, aside: Aside) {
+        for file in self.files.files().expect("a directory can be listed") {
+            if &*file.name != VOTER_FILE || aside == Aside::All {
+                self.files.delete(&file.name);
+            }
+        }
+    }
+
     /// The process ends; with the power, if it is that.
     fn end(&mut self, power: bool) {
         // What is under way gets as far as chance has it.
@@ -102,38 +111,41 @@ impl World {
         let this = &mut self.nodes[node];
         let now = this.clock(time);
         let Some(disk) = &mut this.disk else { return };
-        let config = &this.config;
-        let voter = VoterFile::load(&mut disk.files, identity(config, LaneId(0)))
-            .expect("the disk keeps what was flushed");
-        let found: Vec<LaneFound> = (0..config.lanes)
-            .map(|lane| {
-                LaneFound::look(&mut disk.files, identity(config, LaneId(lane)))
-                    .expect("the disk keeps what was flushed")
-            })
-            .collect();
-        let restores = found.iter().any(|found| !found.is_empty());
-        let store = match voter.1 {
-            None => RestoredStore::None,
-            Some(_) => RestoredStore::Intact,
+        let mut opening = Opening::default();
+        let opened = loop {
+            let looked = NodeFound::look(&mut disk.files, &this.config);
+            match opening.judge(looked).expect("each node has the directory that it has written") {
+                Verdict::Use(opened) => break *opened,
+                Verdict::PutAside { aside, .. } => disk.put_aside(aside),
+            }
         };
-        for (host, found) in this.lanes.iter_mut().zip(found) {
+        opened.damaged_snapshots().for_each(|(file, _)| disk.files.delete(file));
+        let Opened { found: NodeFound { lanes, voter }, store, has_data } = opened;
+        for (host, found) in this.lanes.iter_mut().zip(lanes) {
             let seed = disk.rng.next_u64();
             host.lane
                 .open_log(found, &mut disk.files, seed, &mut |_, _| {})
                 .expect("what was appended can be restored");
         }
-        if restores {
+        if has_data {
             this.lanes.iter_mut().for_each(|host| host.lane.restored());
         }
         let lane = &mut this.lanes[0].lane;
         lane.open_voter(now, voter, store).expect("a state of this version");
-        // What was found is made durable for certain before the node says anything.
+        // What the node promises comes first. Then what was found is made durable for certain, before the
+        // node says anything.
+        self.write_until(node, 1, Lane::is_voter_saved);
+        self.write_until(node, self.nodes[node].lanes.len(), Lane::is_ready);
+    }
+
+    /// The first lanes of a node write until something is on the disk of each.
+    fn write_until(&mut self, node: usize, lanes: usize, is_there: impl Fn(&Lane) -> bool) {
         loop {
-            for lane in 0..self.nodes[node].lanes.len() {
+            for lane in 0..lanes {
                 self.write_log(node, lane);
             }
             let this = &self.nodes[node];
-            if this.lanes.iter().all(|host| host.lane.is_ready()) {
+            if this.lanes[..lanes].iter().all(|host| is_there(&host.lane)) {
                 return;
             }
             let id = this.id;

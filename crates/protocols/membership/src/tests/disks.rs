@@ -162,6 +162,35 @@ fn damaged_stores_serve_nothing() {
     world.run_until_serving(&[1, 2, 3], 1500);
 }
 
+/// Their logs were put aside and begun anew, and the power goes again before a view has taken the nodes in:
+/// an empty log is sound.
+#[test]
+fn a_store_that_was_damaged_is_not_intact_when_the_power_goes_again() {
+    let mut world = formed(5, 3);
+    lose_power(&mut world);
+    for node in [1, 2] {
+        let node = world.nodes.get_mut(&NodeId(node)).unwrap();
+        (node.disk.is_damaged, node.records) = (true, Default::default());
+    }
+    start_all(&mut world, &[1, 2]);
+    world.run(500);
+    lose_power(&mut world);
+    for node in [1, 2] {
+        world.nodes.get_mut(&NodeId(node)).unwrap().disk.is_damaged = false;
+    }
+    start_all(&mut world, &[1, 2]);
+    world.run(PATIENCE_MS + 1000);
+    assert_eq!(world.machine(1).view().epoch, Epoch(0), "{}", world.reason(1));
+    world.start(3);
+    world.run(600);
+    assert_eq!(world.machine(3).view().active(), nodes(&[3]));
+    world.run_until_serving(&[1, 2, 3], 1500);
+    // What they have copied is as good as what they had.
+    lose_power(&mut world);
+    start_all(&mut world, &[1, 2]);
+    world.run_until_serving(&[1, 2], PATIENCE_MS + 1500);
+}
+
 #[test]
 fn where_a_majority_has_each_update_one_member_is_too_few() {
     let mut world = World::new(7, 3);
