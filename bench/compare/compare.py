@@ -64,7 +64,8 @@ def parse():
                         help="comma-separated; also quorate-zeus, quorate-o3, quorate-sync, "
                              "quorate-async, quorate-meerkat-sync, redis-always, redis-everysec, "
                              "redis-everysec-wait2, etcd-disk, valkey, and with "
-                             "--before quorate-before, quorate-meerkat-before and quorate-zeus-before")
+                             "--before quorate-before, quorate-sync-before, quorate-async-before, "
+                             "quorate-meerkat-before and quorate-zeus-before")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS + TYPES)
                              + "; `types` for all from hset on")

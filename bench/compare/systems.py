@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -143,6 +144,7 @@ class Quorate(System):
     # What the file says beside the keyspace.
     extra = []
     build = "quorate"
+    nodes = 3
 
     def __init__(self, places):
         super().__init__(places)
@@ -155,23 +157,46 @@ class Quorate(System):
         return None if self.binary().exists() else f"{self.binary()} does not exist"
 
     def start(self):
-        self.ports = [self.places.port() for _ in range(3)]
-        lines = ["[cluster]", 'name = "compare"', "lanes = 1", ""]
-        for number, port in enumerate(self.ports, start=1):
-            peer, admin = self.places.port(), self.places.port()
-            lines += ["[[node]]", f"id = {number}", f'peer = "127.0.0.1:{peer}"',
-                      f'client = "127.0.0.1:{port}"', f'admin = "127.0.0.1:{admin}"', ""]
-        lines += ["[[keyspace]]", "db = 0", 'name = "default"', f'engine = "{self.engine}"',
-                  *self.options, ""]
-        lines += [line.format(work=self.places.work / self.name) for line in self.extra]
-        config = self.places.work / f"{self.name}.toml"
-        config.write_text("\n".join(lines))
-        for number in range(1, 4):
-            self.spawn([self.binary(), "serve", "--config", config, "--node", number], f"node{number}")
+        self.configure()
+        self.launch()
         for port in self.ports:
             self.wait_until(f"write through port {port}",
                             lambda port=port: command(port, "SET", "ready", "1") == "OK")
         command(self.ports[0], "DEL", "ready")
+
+    def configure(self):
+        """Writes the configuration, with ports of its own."""
+        self.ports, self.admins = [], []
+        lines = ["[cluster]", 'name = "compare"', "lanes = 1", ""]
+        for number in range(1, self.nodes + 1):
+            client, peer, admin = (self.places.port() for _ in range(3))
+            self.ports.append(client)
+            self.admins.append(admin)
+            lines += ["[[node]]", f"id = {number}", f'peer = "127.0.0.1:{peer}"',
+                      f'client = "127.0.0.1:{client}"', f'admin = "127.0.0.1:{admin}"', ""]
+        lines += ["[[keyspace]]", "db = 0", 'name = "default"', f'engine = "{self.engine}"',
+                  *self.options, ""]
+        lines += [line.format(work=self.directory()) for line in self.extra]
+        self.config().write_text("\n".join(lines))
+
+    def config(self):
+        return self.places.work / f"{self.name}.toml"
+
+    def directory(self):
+        return self.places.work / self.name
+
+    def launch(self):
+        for number in range(1, self.nodes + 1):
+            self.spawn([self.binary(), "serve", "--config", self.config(), "--node", number],
+                       f"node{number}")
+
+    def metric(self, name):
+        """A counter or gauge, summed over lanes, of each node."""
+        def of(text):
+            lines = [line.split() for line in text.splitlines()]
+            return sum(float(line[-1]) for line in lines
+                       if len(line) > 1 and re.split(r"[{ ]", line[0])[0] == f"quorate_{name}")
+        return [of(http_get(port, "/metrics").decode()) for port in self.admins]
 
 
 class QuorateBroadcast(Quorate):
@@ -221,6 +246,20 @@ class QuorateBefore(Quorate):
     """the build that --before names, to compare two builds in one run"""
 
     name = "quorate-before"
+    build = "before"
+
+
+class QuorateSyncBefore(QuorateSync):
+    """the same build on disk: acknowledged once every live replica has flushed it"""
+
+    name = "quorate-sync-before"
+    build = "before"
+
+
+class QuorateAsyncBefore(QuorateAsync):
+    """the same, flushed behind the acknowledgement"""
+
+    name = "quorate-async-before"
     build = "before"
 
 
@@ -369,7 +408,8 @@ class EtcdDisk(Etcd):
 
 BY_NAME = {cls.name: cls for cls in
            (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateZeus, QuorateSync, QuorateAsync,
-            QuorateMeerkatSync, QuorateBefore, QuorateMeerkatBefore, QuorateZeusBefore, Redis,
+            QuorateMeerkatSync, QuorateBefore, QuorateSyncBefore, QuorateAsyncBefore,
+            QuorateMeerkatBefore, QuorateZeusBefore, Redis,
             RedisAlways, RedisEverySecond, RedisWait2, RedisEverySecondWait2, Etcd, EtcdDisk,
             Valkey)}
 
