@@ -245,6 +245,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_batch_within_a_turn",
+        home: "node",
+        guard: "what comes in the turn in which a batch ends goes into the next one, with one flush",
+        checks: &[Tests("node", "the_next_batch_has_what_the_turn_brings")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_log_without_bound",
         home: "node",
         guard: "no update begins while as much waits for the disk as may",

@@ -289,6 +289,11 @@ impl Log {
         self.gathered.bytes() + self.under_way.as_ref().map_or(0, |batch| batch.bytes as usize)
     }
 
+    /// Whether a batch is on its way to the disk.
+    pub fn is_writing(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Whether there is a segment to write to.
     pub fn has_segment(&self) -> bool {
         self.current.is_some() || matches!(self.next, Next::Ready { .. })

@@ -244,6 +244,7 @@ impl Writer<'_, '_> {
         };
         self.counter("log_entries", "Entries appended", of(|log| log.appended_entries))?;
         self.counter("log_bytes", "Bytes appended", of(|log| log.appended_bytes))?;
+        self.counter("log_written_bytes", "Written, durable", of(|log| log.written_bytes))?;
         self.gauge("log_lag_bytes", "Appended, not durable yet", of(|log| log.pending_bytes))?;
         self.gauge("log_full", "Whether the disk has no room", of(|log| u64::from(log.is_full)))?;
         self.counter("log_restored_entries", "Restored", of(|log| log.restored_entries))?;

@@ -86,6 +86,8 @@ pub struct LogFacts {
     pub appended_entries: u64,
     /// Their bytes, with what the log adds to each.
     pub appended_bytes: u64,
+    /// Bytes of batches that were written and flushed, with what a batch adds to its entries.
+    pub written_bytes: u64,
     /// Bytes that were appended and are not durable yet.
     pub pending_bytes: u64,
     /// Whether there is no room on the disk.

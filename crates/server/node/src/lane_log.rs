@@ -24,6 +24,10 @@ pub(crate) struct LaneLog {
     log: Log,
     config: LogConfig,
     requests: Vec<DiskRequest>,
+    /// The place up to which promises wait.
+    promised: Lsn,
+    /// The place of what nobody waits for and whose time has come.
+    due: Lsn,
     /// When what nobody waits for is flushed.
     flush_at: Instant,
     /// When a full disk is tried again.
@@ -59,6 +63,8 @@ impl LaneLog {
             log,
             config,
             requests: Vec::new(),
+            promised: Lsn::START,
+            due: Lsn::START,
             flush_at: Instant::NEVER,
             retry_at: Instant::NEVER,
             found_end,
@@ -92,8 +98,13 @@ impl LaneLog {
         if durability != Durability::Sync {
             return Lsn::START;
         }
-        self.log.want(place);
+        self.promised = place;
         place
+    }
+
+    /// Whether promises wait for a flush.
+    fn is_awaited(&self) -> bool {
+        self.promised > self.log.durable()
     }
 
     /// Whether the disk keeps up, so that updates may begin.
@@ -123,11 +134,16 @@ impl LaneLog {
         }
         if self.flush_at <= now.monotonic {
             self.flush_at = Instant::NEVER;
-            self.log.want(self.log.appended());
+            self.due = self.log.appended();
         }
         if self.retry_at <= now.monotonic {
             self.retry_at = Instant::NEVER;
             self.log.retry(&mut requests(&mut self.requests, DiskOwner::Log));
+        }
+        // While a batch is under way, the next one gathers: also what the turn brings in which that one
+        // ends, which is why the log is told here and not when an entry comes.
+        if !self.log.is_writing() || mutant!("node_batch_within_a_turn") {
+            self.log.want(self.promised.max(self.due));
         }
         self.write();
         if self.is_full() && self.retry_at == Instant::NEVER {
@@ -145,6 +161,7 @@ impl LaneLog {
         let mut durable = None;
         match owner {
             DiskOwner::Log => {
+                let bytes = completion.bytes.len() as u64;
                 let disk = &mut requests(&mut self.requests, DiskOwner::Log);
                 let before = self.log.bytes_on_disk();
                 durable = self.log.complete(completion, disk);
@@ -152,7 +169,7 @@ impl LaneLog {
                     self.snapshots.log_has_grown(self.log.bytes_on_disk() - before);
                 }
                 if let Some(until) = durable {
-                    self.facts.flushed(took);
+                    self.facts.flushed(took, bytes);
                     self.snapshots.log_is_durable(until, &mut self.requests);
                 }
             }
@@ -237,6 +254,11 @@ impl Lane {
     pub fn restored(&mut self) {
         let durable = |engine: &&mut KeyspaceLane| engine.durability() != Durability::Memory;
         self.engines.iter_mut().flatten().filter(durable).for_each(KeyspaceLane::restored);
+    }
+
+    /// Whether something that the log does not keep durably yet is promised to somebody.
+    pub fn awaits_log(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_awaited())
     }
 
     /// Whether the disk has no room for what this lane's engines append.
@@ -372,7 +394,8 @@ impl Lane {
 }
 
 impl LogFacts {
-    fn flushed(&mut self, took: quorate_types::Duration) {
+    fn flushed(&mut self, took: quorate_types::Duration, bytes: u64) {
+        self.written_bytes += bytes;
         let micros = took.as_micros() as u64;
         let bucket = (u64::BITS - micros.leading_zeros()) as usize;
         self.flushes[bucket.min(FLUSH_BUCKETS - 1)] += 1;

@@ -65,12 +65,18 @@ impl Host {
     fn settle(&mut self) {
         self.turn();
         while !self.files.is_idle() {
-            let Some(mut completion) = self.files.step() else { continue };
-            let at = self.under_way.iter().position(|(number, ..)| *number == completion.ticket.0);
-            let (_, owner, ticket) = self.under_way.swap_remove(at.expect("it was asked for"));
-            completion.ticket = ticket;
-            self.end(owner, completion);
+            self.turn();
+            self.step();
         }
+    }
+
+    /// Does one thing that was asked for.
+    fn step(&mut self) {
+        let Some(mut completion) = self.files.step() else { return };
+        let at = self.under_way.iter().position(|(number, ..)| *number == completion.ticket.0);
+        let (_, owner, ticket) = self.under_way.swap_remove(at.expect("it was asked for"));
+        completion.ticket = ticket;
+        self.end(owner, completion);
     }
 
     fn end(&mut self, owner: DiskOwner, completion: quorate_durability::Completion) {
@@ -122,15 +128,37 @@ fn a_promise_waits_for_its_flush_and_another_does_not() {
     let promised = host.append(Durability::Sync, b"one");
     assert_ne!(promised, Lsn::START);
     assert!(host.turn() > 0, "it is begun at the end of the turn");
+    assert!(host.log.is_awaited());
     host.settle();
     assert_eq!(host.durable, promised);
     assert_eq!(host.append(Durability::Async, b"two"), Lsn::START);
     assert_eq!(host.turn(), 0, "nobody waits for it");
+    assert!(!host.log.is_awaited());
     assert_eq!(host.log.next_deadline(), host.now.monotonic + SMALL.fsync_interval);
     host.wait(SMALL.fsync_interval);
     host.settle();
     assert_eq!(host.durable, Lsn(promised.0 + 1));
     assert_eq!(host.log.facts.flushes.iter().sum::<u64>(), 2);
+}
+
+#[test]
+fn the_next_batch_has_what_the_turn_brings_in_which_the_last_one_ends() {
+    let mut host = Host::new();
+    host.settle();
+    host.append(Durability::Sync, b"one");
+    assert_eq!(host.turn(), 1);
+    host.append(Durability::Sync, b"two");
+    assert_eq!(host.turn(), 0, "one batch is under way");
+    let flushes = |host: &Host| host.log.facts.flushes.iter().sum::<u64>();
+    while flushes(&host) == 0 {
+        host.step();
+    }
+    assert!(!host.log.log.is_writing(), "the turn goes on");
+    let last = host.append(Durability::Sync, b"three");
+    host.settle();
+    assert_eq!((host.durable, flushes(&host)), (last, 2));
+    let blocks = host.log.facts.written_bytes;
+    assert!(blocks > 0 && blocks.is_multiple_of(4096), "{blocks} bytes");
 }
 
 #[test]
