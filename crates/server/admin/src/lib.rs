@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod disk;
 mod metrics;
 mod routes;
 mod server;
@@ -29,6 +30,7 @@ mod token;
 
 use std::io;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,8 +39,10 @@ use std::thread::JoinHandle;
 use quorate_runtime::Handle;
 
 use crate::access::Access;
+use crate::disk::Disk;
 use crate::server::Places;
 
+pub use disk::{Alarm, DiskAlarm, DiskStatus};
 pub use server::CONNECTIONS_MAX;
 pub use status::{
     AddMember, Changed, KeepMember, KeyspaceStatus, LinkStatus, MemberStatus, Problem, Progress,
@@ -73,6 +77,8 @@ pub struct Endpoint {
     pub names: Vec<String>,
     /// The token that a change must give; without a token no change is possible, for this reason.
     pub token: Result<Token, String>,
+    /// Where the node has its log, if it has one. The endpoint watches the disk.
+    pub directory: Option<PathBuf>,
 }
 
 /// Serves the endpoints of this process's nodes, in the nodes' order, until the process ends.
@@ -99,10 +105,15 @@ fn run(endpoints: Vec<Endpoint>, handle: &Handle, log: &Arc<LogCounts>) -> io::R
     runtime.block_on(async {
         let places = Arc::new(Places::default());
         let mut servers = tokio::task::JoinSet::new();
-        for (node, Endpoint { listener, names, token }) in endpoints.into_iter().enumerate() {
+        for (node, endpoint) in endpoints.into_iter().enumerate() {
+            let Endpoint { listener, names, token, directory } = endpoint;
+            let disk = directory.map(Disk::new);
+            if let Some(disk) = disk.clone() {
+                tokio::spawn(disk.watch(handle.clone(), node));
+            }
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let access = Arc::new(Access { names, token });
-            let router = routes::router(handle.clone(), node, Arc::clone(log), &access);
+            let router = routes::router(handle.clone(), node, Arc::clone(log), disk, &access);
             servers.spawn(server::serve(listener, router, Arc::clone(&places)));
         }
         while let Some(ended) = servers.join_next().await {

@@ -13,6 +13,7 @@ use quorate_node::{FLUSH_BUCKETS, LogFacts};
 use quorate_runtime::{Handle, NodeFacts};
 
 use crate::LogCounts;
+use crate::disk::{ALARMS, Alarm, Disk, DiskStatus};
 use crate::status::role_name;
 
 /// The media type of the text.
@@ -23,9 +24,15 @@ pub(crate) fn text(
     handle: &Handle,
     node: usize,
     log: &Arc<LogCounts>,
+    disk: Option<&Disk>,
 ) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("quorate");
-    let collector = NodeCollector { handle: handle.clone(), node, log: Arc::clone(log) };
+    let collector = NodeCollector {
+        handle: handle.clone(),
+        node,
+        log: Arc::clone(log),
+        disk: disk.map(Disk::status),
+    };
     registry.register_collector(Box::new(collector));
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -37,6 +44,7 @@ struct NodeCollector {
     handle: Handle,
     node: usize,
     log: Arc<LogCounts>,
+    disk: Option<DiskStatus>,
 }
 
 /// Labels and values of one metric.
@@ -52,6 +60,9 @@ impl Collector for NodeCollector {
         writer.keyspaces(&facts)?;
         writer.lanes(&facts)?;
         writer.log(&facts)?;
+        if let Some(disk) = &self.disk {
+            writer.disk(disk)?;
+        }
         writer.links(&facts)?;
         let totals = node.front_end().totals();
         let calls = totals.per_command.iter().filter(|command| command.1 > 0);
@@ -283,6 +294,18 @@ impl Writer<'_, '_> {
             "Bytes that a restart would read behind the snapshot",
             of(|log| log.bytes_since_snapshot),
         )
+    }
+
+    /// The file system that the log is on.
+    fn disk(&mut self, disk: &DiskStatus) -> fmt::Result {
+        let one = |value| vec![(Vec::new(), value)];
+        self.gauge("disk_bytes", "Of the file system of the log", one(disk.bytes))?;
+        self.gauge("disk_free_bytes", "Of these, what may be used", one(disk.free_bytes))?;
+        let of = |alarm: Alarm| {
+            let is_raised = disk.alarms.iter().any(|raised| raised.alarm == alarm);
+            (vec![("alarm", alarm.name().to_owned())], u64::from(is_raised))
+        };
+        self.gauge("disk_alarm", "What is wrong with the disk", ALARMS.map(of).into())
     }
 
     fn links(&mut self, facts: &NodeFacts) -> fmt::Result {

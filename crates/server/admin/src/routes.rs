@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::LogCounts;
 use crate::access::{self, Access};
+use crate::disk::Disk;
 use crate::metrics;
 use crate::status::{
     AddMember, Changed, KeepMember, Problem, Progress, Recover, RemoveMember, Status, ViewStatus,
@@ -36,6 +37,7 @@ struct Endpoint {
     handle: Handle,
     node: usize,
     log: Arc<LogCounts>,
+    disk: Option<Disk>,
 }
 
 impl Endpoint {
@@ -49,6 +51,7 @@ pub(crate) fn router(
     handle: Handle,
     node: usize,
     log: Arc<LogCounts>,
+    disk: Option<Disk>,
     access: &Arc<Access>,
 ) -> Router {
     let token = middleware::from_fn_with_state(Arc::clone(access), access::check_token);
@@ -68,7 +71,7 @@ pub(crate) fn router(
         .route("/metrics", get(metrics_text))
         .merge(changes)
         .layer(host)
-        .with_state(Endpoint { handle, node, log })
+        .with_state(Endpoint { handle, node, log, disk })
 }
 
 async fn health(State(endpoint): State<Endpoint>) -> Response {
@@ -97,11 +100,11 @@ async fn view(State(endpoint): State<Endpoint>) -> Json<ViewStatus> {
 }
 
 async fn status(State(endpoint): State<Endpoint>) -> Json<Status> {
-    Json(Status::of(endpoint.node()))
+    Json(Status::of(endpoint.node(), endpoint.disk.as_ref()))
 }
 
 async fn metrics_text(State(endpoint): State<Endpoint>) -> Response {
-    match metrics::text(&endpoint.handle, endpoint.node, &endpoint.log) {
+    match metrics::text(&endpoint.handle, endpoint.node, &endpoint.log, endpoint.disk.as_ref()) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }

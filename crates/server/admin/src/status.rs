@@ -7,6 +7,8 @@ use quorate_runtime::{NodeFacts, NodeHandle};
 use quorate_types::Role;
 use serde::{Deserialize, Serialize};
 
+use crate::disk::{Disk, DiskStatus};
+
 /// One node, and its view of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -42,6 +44,9 @@ pub struct Status {
     pub clients: u64,
     /// Bytes of records and indexes.
     pub memory_used: u64,
+    /// The disk, if the node has a log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
     /// The members, this node included.
     pub members: Vec<MemberStatus>,
     /// The keyspaces.
@@ -214,7 +219,7 @@ pub struct Problem {
 
 impl Status {
     /// This node's knowledge now.
-    pub(crate) fn of(node: &NodeHandle) -> Self {
+    pub(crate) fn of(node: &NodeHandle, disk: Option<&Disk>) -> Self {
         let facts = node.facts();
         let config = node.config();
         Self {
@@ -237,6 +242,7 @@ impl Status {
             lanes: config.lanes,
             clients: facts.clients,
             memory_used: facts.memory_used,
+            disk: disk.map(Disk::status),
             members: facts.control.members.iter().map(MemberStatus::of).collect(),
             keyspaces: keyspaces(&facts),
             links: links(&facts),

@@ -1,6 +1,7 @@
 //! `quorate dev`: a whole cluster in this process.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, bail};
@@ -62,14 +63,13 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
         Some(file) => run::token(file),
         None => Err("start quorate dev with --token-file to change its members".to_owned()),
     };
-    let admins: Vec<Endpoint> = admins
-        .into_iter()
-        .map(|listener| Endpoint { listener, names: Vec::new(), token: token() })
-        .collect();
     let seed = quorate_runtime::random_seed();
-    let mut disks = Vec::new();
-    for address in &addresses {
-        disks.push(open_disk(options, &config(options, address.node, addresses.clone(), seed))?);
+    let (mut disks, mut endpoints) = (Vec::new(), Vec::new());
+    for (address, listener) in addresses.iter().zip(admins) {
+        let node = config(options, address.node, addresses.clone(), seed);
+        let directory = directory(options, &node);
+        disks.push(directory.as_deref().map(|path| NodeDisk::open(path, &node)).transpose()?);
+        endpoints.push(Endpoint { listener, names: Vec::new(), token: token(), directory });
     }
     let nodes: Vec<HostedNode> = clients
         .into_iter()
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
     let runtime = Options { fail: run::fail, ..Options::default() };
-    run::run(nodes, admins, runtime, &logs, |_| {
+    run::run(nodes, endpoints, runtime, &logs, |_| {
         let engines = match &options.engine {
             Some(engine) => format!("engine {}", engine.name()),
             None => {
@@ -168,10 +168,10 @@ fn durability(options: &Dev, engine: &EngineConfig) -> Durability {
     if can { options.durability } else { Durability::Memory }
 }
 
-/// Opens the directory of a node, if there is to be one.
-fn open_disk(options: &Dev, node: &NodeConfig) -> anyhow::Result<Option<NodeDisk>> {
-    let Some(dir) = options.dir.as_ref().filter(|_| node.is_durable()) else { return Ok(None) };
-    Ok(Some(NodeDisk::open(&dir.join(format!("node-{}", node.node)), node)?))
+/// Where a node has its log, if it has one.
+fn directory(options: &Dev, node: &NodeConfig) -> Option<PathBuf> {
+    let dir = options.dir.as_ref().filter(|_| node.is_durable())?;
+    Some(dir.join(format!("node-{}", node.node)))
 }
 
 /// Finds databases for which a directory is no use.

@@ -18,7 +18,7 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let directory = config.directory(&node);
-    let disk = directory.map(|path| NodeDisk::open(&path, &node)).transpose()?;
+    let disk = directory.as_deref().map(|path| NodeDisk::open(path, &node)).transpose()?;
     let address = config.address(&node);
     let listen = |what: &str, address: &str| {
         quorate_runtime::listen(address).with_context(|| {
@@ -35,8 +35,12 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
     let admin = listen("admin", &address.admin)?;
     let token_file =
         options.token_file.clone().unwrap_or_else(|| options.config.with_extension("token"));
-    let admin =
-        Endpoint { listener: admin, names: config.admin_names(), token: run::token(&token_file) };
+    let admin = Endpoint {
+        listener: admin,
+        names: config.admin_names(),
+        token: run::token(&token_file),
+        directory,
+    };
     let hosted = HostedNode {
         config: node,
         client,

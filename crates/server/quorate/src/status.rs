@@ -224,6 +224,12 @@ fn render(status: &Status, nodes: &[Option<Status>]) -> Vec<String> {
             lines.push(format!("  {}", leaving(member.node, progress)));
         }
     }
+    for (member, node) in status.members.iter().zip(nodes) {
+        let disk = node.as_ref().and_then(|node| node.disk.as_ref());
+        for alarm in disk.iter().flat_map(|disk| &disk.alarms) {
+            lines.push(format!("  disk of node {}: {}", member.node, alarm.text));
+        }
+    }
     lines.push(String::new());
     let mut members = vec![row(&[
         "NODE", "ROLE", "LIVE", "SERVING", "EPOCH", "LEASE", "HEARD", "CLIENTS", "REDIS", "ADMIN",
