@@ -108,13 +108,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "hermes_group_has_no_heir",
-        home: "hermes",
-        guard: "a group that has lost its data goes on with what its eldest member has",
-        checks: &[Tests("hermes", "log::")],
-        in_gate: false,
-    },
-    Mutant {
         name: "hermes_recovers_nothing",
         home: "hermes",
         guard: "a recovered cluster goes on with the data of the one before",
@@ -133,6 +126,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "zeus",
         guard: "a recovered cluster goes on with the data of the one before",
         checks: &[Tests("zeus", "log")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_gives_up_the_missing",
+        home: "membership",
+        guard: "a group's data is given up with all that had it, or not at all",
+        checks: &[Tests("membership", "recovering::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_recovers_all_copies",
+        home: "membership",
+        guard: "data that is at some of the nodes only is where it was after a recovery",
+        checks: &[Tests("membership", "recovering::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_group_has_no_heir",
+        home: "hermes",
+        guard: "a group that has lost its data goes on with what its eldest member has",
+        checks: &[Tests("hermes", "log::")],
         in_gate: false,
     },
 ];

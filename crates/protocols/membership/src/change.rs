@@ -266,19 +266,46 @@ pub(crate) fn revived<'a>(
     has_enough(view, kept, config).then_some(next)
 }
 
-/// The groups that have active members, each with them.
-pub(crate) fn active_groups(view: &View, config: &Config) -> Vec<NodeSet> {
+/// The groups of nodes that have active members, each once. All members are one.
+pub(crate) fn groups(view: &View, config: &Config) -> Vec<NodeSet> {
     let moving = config.moving.iter().flat_map(|replicas| {
         (0..SHARDS)
             .map(|shard| placement::group(shard, view.placed, *replicas).into_iter().collect())
     });
     let all = core::iter::once(view.voters());
-    let groups = all.chain(config.groups.iter().copied()).chain(moving);
-    let mut active: Vec<NodeSet> = groups.map(|group| group.intersection(view.active())).collect();
-    active.retain(|group| !group.is_empty());
-    active.sort_unstable_by_key(|group| group.bits());
-    active.dedup();
-    active
+    let mut groups: Vec<NodeSet> = all.chain(config.groups.iter().copied()).chain(moving).collect();
+    groups.retain(|group| !group.intersection(view.active()).is_empty());
+    groups.sort_unstable_by_key(|group| group.bits());
+    groups.dedup();
+    groups
+}
+
+/// The active members of each of these groups.
+pub(crate) fn active_groups(view: &View, config: &Config) -> Vec<NodeSet> {
+    groups(view, config).into_iter().map(|group| group.intersection(view.active())).collect()
+}
+
+/// The members in `lost` are down for good, and with them their groups' data. The nodes in `heirs` take
+/// their slots as shadows, each with what it has. `None` if no active member would be left, or if all
+/// member numbers are used up.
+pub(crate) fn given_up<'a>(
+    view: &View,
+    lost: NodeSet,
+    heirs: impl Iterator<Item = Returning<'a>>,
+) -> Option<View> {
+    let mut next = successor(view);
+    for member in next.members.iter_mut().filter(|member| lost.contains(member.node)) {
+        member.role = Role::Down;
+    }
+    for Returning { incarnation, addresses, .. } in heirs {
+        if next.last_number.0 >= limits::MEMBER_NUMBER_MAX {
+            return None;
+        }
+        next.last_number.0 += 1;
+        let slot = next.members.iter_mut().find(|member| member.node == addresses.node)?;
+        *slot = Member { incarnation, number: next.last_number, ..member(addresses, Role::Shadow) };
+    }
+    (!next.active().is_empty()).then_some(next)
 }
 
 /// Whether the data of these active members is all that the view's clients were told.

@@ -38,6 +38,7 @@ pub(crate) enum Change {
     Add(MemberConfig),
     Remove { node: NodeId, at_once: bool },
     Keep(NodeId),
+    GiveUp(NodeSet),
 }
 
 /// The contents of a member's renewal.
@@ -640,7 +641,9 @@ impl Membership {
                 self.peers.entry(node).or_default().cut_since = None;
                 return effects.complete(tag, Ok(epoch));
             }
-            Request::Recover { lost } => return self.recover(tag, lost, effects),
+            Request::Recover { lost } if !self.is_live() => {
+                return self.recover(tag, lost, effects);
+            }
             _ if !self.is_live() => {
                 return effects.complete(tag, Err(MembershipError::NotAMember));
             }
@@ -657,6 +660,11 @@ impl Membership {
             Request::Add(config) => Change::Add(config),
             Request::Remove { node, at_once } => Change::Remove { node, at_once },
             Request::Keep(node) => Change::Keep(node),
+            Request::Recover { lost } if lost.intersection(self.orphaned()).is_empty() => {
+                let nodes = lost.into_iter().collect();
+                return effects.complete(tag, Err(MembershipError::NothingLost { nodes }));
+            }
+            Request::Recover { lost } => Change::GiveUp(lost),
             Request::Leave => return self.leave(tag, effects),
         };
         let until = self.now + self.config.request_timeout;

@@ -163,9 +163,7 @@ impl Membership {
     fn wish_to_replace(&self) -> Option<View> {
         self.view.members.iter().find_map(|member| {
             let (incarnation, addresses) = self.joining(member.node)?;
-            let is_awaited =
-                self.is_to_be_revived(member.node) && !mutant!("membership_revived_alone");
-            if is_awaited || !self.is_reached_by_all(member.node) {
+            if self.awaits_its_group(member.node) || !self.is_reached_by_all(member.node) {
                 return None;
             }
             change::joined(&self.view, incarnation, addresses)
@@ -271,6 +269,7 @@ impl Membership {
                 next(&self.view, *node, me, responsive, &self.config)
             }
             Change::Keep(node) => change::kept(&self.view, *node),
+            Change::GiveUp(lost) => self.given_up(*lost),
         }
     }
 }

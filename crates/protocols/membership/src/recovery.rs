@@ -81,7 +81,58 @@ impl Membership {
             *slot =
                 Member { incarnation, number: next.last_number, ..change::member(addresses, role) };
         }
-        Ok(View { placed: rest, ..next })
+        // Data that is at some of the nodes only is where it was, until others have copied it.
+        let is_everywhere =
+            self.config.moving.is_empty() || mutant!("membership_recovers_all_copies");
+        Ok(if is_everywhere { next.into_placed() } else { next })
+    }
+
+    /// The view in which the data of groups is given up that only the members in `lost` had. `None` if it is
+    /// in force already.
+    ///
+    /// The nodes that are left of such a group go on as shadows of a group without an active member: so
+    /// engines know that nobody has more than the eldest of them. If none of them lives, one that is back
+    /// becomes that in the same view, rather one that has something on its disk.
+    pub(crate) fn given_up(&self, lost: NodeSet) -> Result<Option<View>, MembershipError> {
+        if lost.intersection(self.view.active()).is_empty() {
+            return Ok(None);
+        }
+        if self.config.revive_majority {
+            return Err(MembershipError::NeedsQuorums);
+        }
+        let (alive, sources) = (self.alive(), self.sources());
+        if let Some(node) = lost.into_iter().find(|node| alive.union(sources).contains(*node)) {
+            return Err(MembershipError::NotLost(node));
+        }
+        let mut heirs = NodeSet::EMPTY;
+        for group in self.orphaned_groups(&self.view) {
+            let active = group.intersection(self.view.active());
+            if active.intersection(lost).is_empty() {
+                continue;
+            }
+            let missing = active.difference(lost);
+            if !missing.is_empty() && missing.is_subset(sources) {
+                // It is about to be revived.
+                return Err(MembershipError::NothingLost { nodes: lost.into_iter().collect() });
+            }
+            if !missing.is_empty() && !mutant!("membership_gives_up_the_missing") {
+                return Err(MembershipError::Missing { nodes: missing.into_iter().collect() });
+            }
+            if !group.intersection(alive.union(heirs)).is_empty() {
+                continue;
+            }
+            let is_back =
+                |node: &NodeId| self.returning(*node).is_some() && self.is_reached_by_all(*node);
+            let has_nothing = |node: &NodeId| self.store_of(*node) != Store::Intact;
+            let heir =
+                group.into_iter().filter(is_back).min_by_key(|node| (has_nothing(node), *node));
+            heirs = heir.map_or(heirs, |heir| heirs.with(heir));
+        }
+        let heirs = heirs.into_iter().filter_map(|node| self.returning(node));
+        let next = change::given_up(&self.view, lost, heirs);
+        let last =
+            || MembershipError::LastActive(self.view.active().first().unwrap_or(self.me.node));
+        next.map(Some).ok_or_else(last)
     }
 
     /// What a node outside has got back from its disk.

@@ -31,6 +31,8 @@ pub enum Request {
     Keep(NodeId),
     /// Go on without these nodes, whose loss a person accepts, from what is on the disks of the others. Asked
     /// of a node that came back from its disk and can't go on; answered when the recovered cluster stands.
+    /// Or asked of a live member, if all that had the data of a group are gone; answered when the view says
+    /// that they are down, and their group goes on with what its other nodes have.
     Recover {
         /// The nodes that are lost, or whose disks are.
         lost: NodeSet,
@@ -84,6 +86,13 @@ pub enum MembershipError {
     NotFromDisk,
     /// A recovery that was asked for here has not ended.
     Recovers,
+    /// No group has lost its data with these nodes.
+    NothingLost {
+        /// Which ones.
+        nodes: Vec<NodeId>,
+    },
+    /// Where quorums acknowledge, a group can't be given up alone.
+    NeedsQuorums,
     /// A node that was said to be lost is here, with what is on its disk.
     NotLost(NodeId),
     /// Nodes that were not said to be lost are not here, or know more than this one.
@@ -160,6 +169,17 @@ impl fmt::Display for MembershipError {
                  no view"
             ),
             Self::Recovers => write!(f, "a recovery is under way; wait for its end"),
+            Self::NothingLost { nodes } => write!(
+                f,
+                "no group of nodes has lost its data with nodes {nodes:?}; a member that is down needs no \
+                 recovery: start it, or remove it with `quorate member remove`"
+            ),
+            Self::NeedsQuorums => write!(
+                f,
+                "a keyspace is configured whose updates a majority acknowledges, and it can't give up a \
+                 part of its nodes while others run: stop all nodes, start those that are left, and \
+                 recover then"
+            ),
             Self::NotLost(node) => write!(
                 f,
                 "node {node} is here and has what is on its disk; name only nodes that are lost"

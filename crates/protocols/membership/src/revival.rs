@@ -7,6 +7,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use quorate_machine::{Effects, mutant};
 use quorate_paxos::Voter;
@@ -27,6 +28,10 @@ impl Membership {
 
     /// The members that run in the life that the view names.
     pub(crate) fn alive(&self) -> NodeSet {
+        self.alive_in(&self.view)
+    }
+
+    fn alive_in(&self, view: &View) -> NodeSet {
         if self.is_live() {
             return self.heard();
         }
@@ -38,7 +43,7 @@ impl Membership {
                     && self.recently(peer.announced)
             })
         };
-        let live = self.view.members.iter().filter(|member| member.role != Role::Down);
+        let live = view.members.iter().filter(|member| member.role != Role::Down);
         live.filter(runs).map(|member| member.node).collect()
     }
 
@@ -69,15 +74,33 @@ impl Membership {
 
     /// The active members of groups that have no running active member.
     pub(crate) fn orphaned(&self) -> NodeSet {
-        let alive = self.alive();
-        let groups = change::active_groups(&self.view, &self.config).into_iter();
-        let orphaned = groups.filter(|group| group.intersection(alive).is_empty());
-        orphaned.fold(NodeSet::EMPTY, NodeSet::union)
+        let groups = self.orphaned_groups(&self.view).into_iter();
+        groups.fold(NodeSet::EMPTY, NodeSet::union).intersection(self.view.active())
     }
 
-    /// Whether a node that is back is to be taken in as an active member, together with others.
-    pub(crate) fn is_to_be_revived(&self, node: NodeId) -> bool {
-        self.sources().contains(node) && self.orphaned().contains(node)
+    /// The groups that have active members in `view`, of which none runs.
+    pub(crate) fn orphaned_groups(&self, view: &View) -> Vec<NodeSet> {
+        let running = self.alive_in(view).intersection(view.active());
+        let mut groups = change::groups(view, &self.config);
+        groups.retain(|group| group.intersection(running).is_empty());
+        groups
+    }
+
+    /// Whether a node that is back is not admitted as a shadow, since nobody runs who has the data of one
+    /// of its groups. It may have that data itself, and is then to be revived with it; or it waits for who
+    /// has, or for a person who says that it is lost.
+    pub(crate) fn awaits_its_group(&self, node: NodeId) -> bool {
+        self.awaited_group(node, &self.view).is_some() && !mutant!("membership_revived_alone")
+    }
+
+    /// The group of the node that has active members of which none runs. Without disks a shard has nothing
+    /// to wait for: it begins anew with the next of its nodes.
+    fn awaited_group(&self, node: NodeId, view: &View) -> Option<NodeSet> {
+        let waits = |group: &NodeSet| {
+            let is_kept = self.keeper.is_some() || self.config.groups.contains(group);
+            group.contains(node) && is_kept
+        };
+        self.orphaned_groups(view).into_iter().find(waits)
     }
 
     /// Whether a dead member is not removed yet, since it may be the last one that has all data of a group.
@@ -258,6 +281,24 @@ impl Membership {
                 ))
             }
         }
+    }
+
+    /// Why a node is not admitted while others serve, as a sentence: nobody has its group's data.
+    pub(crate) fn why_group_waits(&self) -> Option<String> {
+        let view = self.newest_view();
+        let group = self.awaited_group(self.me.node, view)?;
+        let absent = group.intersection(view.active());
+        let remedy = match self.keeper.is_some() {
+            true => format!("start {} with what is on disk; if that is lost, ", list(absent)),
+            false => String::new(),
+        };
+        let named: Vec<String> = absent.into_iter().map(|node| format!("{node}")).collect();
+        Some(format!(
+            "no active member of the group of {} runs, so nobody has its data: {remedy}`quorate recover \
+             {} --accept-loss` at a node that serves goes on without that data",
+            list(group),
+            named.join(" ")
+        ))
     }
 
     /// The active members that are back without all they had.

@@ -126,14 +126,7 @@ impl Membership {
     }
 
     fn why_copying(&self) -> String {
-        let absent = self.orphaned();
-        if self.keeper.is_none() || absent.is_empty() {
-            return "copying the data of the other nodes".into();
-        }
-        format!(
-            "no active member of a group runs, so nobody has its data: start {} with what is on disk",
-            list(absent)
-        )
+        self.why_group_waits().unwrap_or_else(|| "copying the data of the other nodes".into())
     }
 
     fn why_without_lease(&self) -> String {
@@ -174,7 +167,9 @@ impl Membership {
                     me = self.me.node
                 );
             }
-            return format!("joining the cluster, which is in epoch {epoch}");
+            return self
+                .why_group_waits()
+                .unwrap_or_else(|| format!("joining the cluster, which is in epoch {epoch}"));
         }
         let configured: NodeSet = self.config.genesis.iter().map(|member| member.node).collect();
         let present = |node: &NodeId| {

@@ -9,7 +9,7 @@
 //! | `POST /member/add` | adds a member ([`AddMember`]) |
 //! | `POST /member/remove` | removes a member ([`RemoveMember`]) |
 //! | `POST /member/keep` | has a member stay that is about to leave ([`KeepMember`]) |
-//! | `POST /recover` | goes on without members that are lost, from what is on the disks of the others ([`Recover`]) |
+//! | `POST /recover` | goes on without members that are lost, or says what is lost ([`Recover`], [`Loss`]) |
 //! | `GET /` | a page for people |
 //!
 //! It runs on one thread of its own, away from the lanes: it reads only the facts that lanes
@@ -22,6 +22,7 @@
 
 mod access;
 mod disk;
+mod loss;
 mod metrics;
 mod routes;
 mod server;
@@ -43,6 +44,7 @@ use crate::disk::Disk;
 use crate::server::Places;
 
 pub use disk::{Alarm, DiskAlarm, DiskStatus};
+pub use loss::{Loss, LostGroup};
 pub use server::CONNECTIONS_MAX;
 pub use status::{
     AddMember, Changed, KeepMember, KeyspaceStatus, LinkStatus, MemberStatus, Problem, Progress,

@@ -12,12 +12,13 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use quorate_node::{Change, MemberConfig};
 use quorate_runtime::{Handle, NodeHandle};
-use quorate_types::{NodeId, limits};
+use quorate_types::{NodeId, NodeSet, limits};
 use tokio::sync::oneshot;
 
 use crate::LogCounts;
 use crate::access::{self, Access};
 use crate::disk::Disk;
+use crate::loss::Loss;
 use crate::metrics;
 use crate::status::{
     AddMember, Changed, KeepMember, Problem, Progress, Recover, RemoveMember, Status, ViewStatus,
@@ -178,14 +179,18 @@ async fn recover(
     State(endpoint): State<Endpoint>,
     body: Result<Json<Recover>, JsonRejection>,
 ) -> Response {
-    let Json(Recover { lost }) = match body {
+    let Json(Recover { lost, dry_run }) = match body {
         Ok(body) => body,
         Err(rejection) => return problem(rejection.status(), rejection.body_text()),
     };
     if let Some(error) = lost.iter().find_map(|id| check_id(*id).err()) {
         return problem(StatusCode::BAD_REQUEST, error);
     }
-    change(&endpoint, Change::Recover { lost: lost.into_iter().map(NodeId).collect() }).await
+    let lost: NodeSet = lost.into_iter().map(NodeId).collect();
+    if dry_run {
+        return Json(Loss::of(endpoint.node(), lost)).into_response();
+    }
+    change(&endpoint, Change::Recover { lost }).await
 }
 
 /// The progress of a removal that began in `epoch` or before. The node's facts are a little older than

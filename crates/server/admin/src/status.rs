@@ -173,6 +173,9 @@ pub struct KeepMember {
 pub struct Recover {
     /// The ids of the members whose loss is accepted.
     pub lost: Vec<u16>,
+    /// Change nothing, and answer what would be given up ([`crate::Loss`]).
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// The answer to a membership change.

@@ -182,12 +182,12 @@ pub(crate) enum MemberChange {
 pub(crate) struct Recover {
     /// The ids of the nodes that are lost, or whose disks are; none if all are here and damaged
     pub(crate) lost: Vec<u16>,
-    /// Accept that what only they had is gone. They must not come back: what they have is of another
-    /// cluster from then on
+    /// Accept that what only they had is gone, which is said without it. They must not come back: what
+    /// they have doesn't count any more
     #[arg(long)]
     pub(crate) accept_loss: bool,
-    /// Administration address of a node that came back with its disk: if no node has all that clients
-    /// were told, what this one has counts
+    /// Administration address of a node that serves, if some do. Otherwise of one that came back with its
+    /// disk: if no node has all that clients were told, what this one has counts
     #[arg(long, default_value = "127.0.0.1:9400")]
     pub(crate) admin: String,
     /// The file with the token of the node that is asked, which that node names when it starts

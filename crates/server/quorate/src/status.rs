@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use quorate_admin::{
-    AddMember, Changed, KeepMember, Problem, Progress, Recover, RemoveMember, Status, Token,
+    AddMember, Changed, KeepMember, Loss, Problem, Progress, Recover, RemoveMember, Status, Token,
     ViewStatus,
 };
 use serde::Serialize;
@@ -92,21 +92,24 @@ pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goes on without nodes that are lost.
+/// Goes on without nodes that are lost, or says what that would give up.
 pub(crate) fn recover(options: &cli::Recover) -> anyhow::Result<()> {
     let lost: Vec<String> = options.lost.iter().map(u16::to_string).collect();
     let what = match lost.is_empty() {
         true => "what is missing from the disks that are here".to_owned(),
         false => format!("what only node {} had", lost.join(", ")),
     };
+    let token = token(options.token_file.as_deref())?;
+    let body = Recover { lost: options.lost.clone(), dry_run: !options.accept_loss };
     if !options.accept_loss {
+        let loss: Loss = post(&options.admin, "/recover", &body, token.as_ref())?;
+        let groups = loss.groups.iter().map(|group| format!("\n  {group}"));
         bail!(
-            "this gives up {what}, for good, and begins another cluster with the rest; `quorate status` \
-             says for whom the nodes wait. If that is lost, say so with --accept-loss"
+            "this gives up {what}, for good; `quorate status` says for whom the nodes wait. If that is \
+             lost, say so with --accept-loss. Nothing would be left of{}",
+            if loss.groups.is_empty() { " no keyspace".into() } else { groups.collect::<String>() }
         );
     }
-    let token = token(options.token_file.as_deref())?;
-    let body = Recover { lost: options.lost.clone() };
     let changed: Changed = post(&options.admin, "/recover", &body, token.as_ref())?;
     say(&format!("the cluster goes on without {what} (epoch {})", changed.epoch));
     Ok(())

@@ -28,11 +28,15 @@ struct World {
 
 impl World {
     fn new(name: &str, nodes: usize, lanes: u16) -> Self {
+        Self::with(name, nodes, lanes, &keyspace("hermes", "durability = \"sync\""))
+    }
+
+    /// A cluster with these keyspaces.
+    fn with(name: &str, nodes: usize, lanes: u16, keyspaces: &str) -> Self {
         let dir = directory(name);
         let disk = format!(
-            "[disk]\ndir = {:?}\nsegment = \"1mb\"\nsnapshot_after = \"1gb\"\n{}",
-            dir.display().to_string(),
-            keyspace("hermes", "durability = \"sync\"")
+            "[disk]\ndir = {:?}\nsegment = \"1mb\"\nsnapshot_after = \"1gb\"\n{keyspaces}",
+            dir.display().to_string()
         );
         let name = format!("durability-{name}");
         let cluster = Cluster::write(&name, nodes, &format!("lanes = {lanes}"), &disk);
@@ -53,6 +57,26 @@ impl World {
         let process = self.cluster.serve(node);
         process.line(|line| line.starts_with("ready"));
         process
+    }
+
+    /// What `quorate recover` says: if the loss is accepted, once it succeeds, as it is refused until the
+    /// nodes that are left know of each other; and otherwise what would be given up.
+    fn recover(&self, asked: usize, lost: &[&str], accepts: bool) -> String {
+        let admin = format!("127.0.0.1:{}", self.cluster.admins[asked - 1]);
+        let token = self.cluster.token();
+        let accept: &[&str] = if accepts { &["--accept-loss"] } else { &[] };
+        let of_node = ["--admin", &admin, "--token-file", &token];
+        let args = [&["recover"], lost, accept, &of_node[..]].concat();
+        if !accepts {
+            let mut recover = Process::start(&args);
+            assert!(!recover.wait().success(), "nothing was done");
+            recover.logged("Nothing would be left of");
+            return recover.log();
+        }
+        poll_until(Instant::now() + PATIENCE, "the loss is accepted", || {
+            let mut recover = Process::start(&args);
+            recover.wait().success().then(|| recover.line(|line| line.contains("goes on")))
+        })
     }
 
     /// Starts a node that must not start. Gives what it says.
@@ -187,6 +211,157 @@ fn one_node_comes_back_with_its_disk_without_it_and_with_damage() {
     kill(&mut nodes);
     let _nodes = world.cluster.serve_all();
     (1..=3).for_each(|node| has_all(&mut world.client(node), 0..400));
+}
+
+/// A client that has no answer asks again when the power is back: its call has run once.
+#[test]
+fn a_call_of_a_session_outlives_the_loss_of_all_power() {
+    for engine in ["hermes", "meerkat"] {
+        let keyspace = keyspace(engine, "durability = \"sync\"");
+        let world = World::with(&format!("session-{engine}"), 3, 2, &keyspace);
+        let mut nodes = world.cluster.serve_all();
+        let mut client = world.client(1);
+        let Reply::Array(opened) = client.call(&["SESSION", "OPEN"]) else { panic!("no session") };
+        let text = |reply: &Reply| match reply {
+            Reply::Bulk(Some(text)) => String::from_utf8(text.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let (id, until) = (text(&opened[1]), text(&opened[3]));
+        let call = |client: &mut Client, sequence: u64| {
+            let (number, key) = (sequence.to_string(), format!("counter:{}", sequence % 4));
+            client.call(&["SESSION", "CALL", &number, &number, "INCR", &key])
+        };
+        for sequence in 0..20 {
+            assert_eq!(call(&mut client, sequence), Reply::Int(1 + sequence as i64 / 4));
+        }
+        for round in 0..2 {
+            kill(&mut nodes);
+            nodes = world.cluster.serve_all();
+            for node in [2, 3, 1] {
+                let mut client = world.client(node);
+                let renewed = client.call(&["SESSION", "RENEW", &id, &until]);
+                assert!(matches!(renewed, Reply::Array(_)), "{engine}, {round}: {renewed:?}");
+                assert_eq!(call(&mut client, 19), Reply::Int(5), "{engine}, {round}, node {node}");
+            }
+        }
+        // What was acknowledged before is still known to be over.
+        let mut client = world.client(2);
+        client.call(&["SESSION", "RENEW", &id, &until]);
+        let stale = client.call(&["SESSION", "CALL", "3", "3", "INCR", "counter:3"]);
+        assert!(matches!(&stale, Reply::Error(text) if text.starts_with("STALE ")), "{stale:?}");
+        assert_eq!(call(&mut client, 20), Reply::Int(6));
+    }
+}
+
+/// Nodes 4 and 5 have a database of their own, and lose their disks while the others serve.
+#[test]
+fn a_person_gives_up_a_database_of_some_nodes_while_others_serve() {
+    let own = "[[keyspace]]\ndb = 1\nname = \"own\"\nengine = \"hermes\"\nnodes = [4, 5]\n\
+               durability = \"sync\"\n";
+    let all = keyspace("hermes", "durability = \"sync\"");
+    let world = World::with("group", 5, 1, &format!("{all}{own}"));
+    let mut nodes = world.cluster.serve_all();
+    set_all(&mut world.client(1), 0..50);
+    let own_client = |node: usize| {
+        let mut client = world.client(node);
+        assert_eq!(client.call(&["SELECT", "1"]), Reply::Simple("OK".into()));
+        client
+    };
+    set_all(&mut own_client(4), 0..50);
+    kill(&mut nodes[3..]);
+    for node in [4, 5] {
+        fs::remove_dir_all(world.node(node)).unwrap();
+        nodes[node - 1] = world.cluster.serve(node);
+    }
+    for node in &nodes[3..] {
+        node.logged("`quorate recover 4 5 --accept-loss`");
+    }
+    let loss = world.recover(1, &["4", "5"], false);
+    let said = "everything of database 1 (own), which only nodes 4, 5 had";
+    assert!(loss.contains(said), "{loss}");
+    let wrong = world.recover(1, &["4", "5"], true);
+    assert!(wrong.contains("node 4, 5"), "{wrong}");
+    for node in &nodes[3..] {
+        node.line(|line| line.starts_with("ready"));
+    }
+    has_all(&mut world.client(5), 0..50);
+    for node in [4, 5] {
+        assert_eq!(own_client(node).call(&["DBSIZE"]), Reply::Int(0), "it begins anew");
+    }
+    set_all(&mut own_client(5), 0..50);
+    has_all(&mut own_client(4), 0..50);
+}
+
+#[test]
+fn libraries_of_functions_outlive_the_loss_of_all_power() {
+    const LIBRARY: &str = "#!lua name=lib\n\
+        redis.register_function('double', function(keys) return 2 * redis.call('GET', keys[1]) end)";
+    for (engine, count) in [("meerkat", 3), ("local", 1)] {
+        let keyspace = keyspace(engine, "durability = \"sync\"");
+        let world = World::with(&format!("functions-{engine}"), count, 2, &keyspace);
+        let mut nodes = world.cluster.serve_all();
+        let mut client = world.client(1);
+        assert_eq!(client.call(&["FUNCTION", "LOAD", LIBRARY]), Reply::bulk("lib"));
+        assert_eq!(client.call(&["SET", "n", "21"]), Reply::Simple("OK".into()));
+        for round in 0..3 {
+            for node in 1..=count {
+                let mut client = world.client(node);
+                let doubled = client.call(&["FCALL", "double", "1", "n"]);
+                assert_eq!(doubled, Reply::Int(42), "{engine}, round {round}, node {node}");
+            }
+            if round == 1 {
+                // From a snapshot, too.
+                save(&mut world.client(1));
+            }
+            kill(&mut nodes);
+            nodes = world.cluster.serve_all();
+        }
+        let mut client = world.client(1);
+        assert_eq!(client.call(&["FUNCTION", "FLUSH"]), Reply::Simple("OK".into()));
+        kill(&mut nodes);
+        let _nodes = world.cluster.serve_all();
+        let gone = world.client(1).call(&["FCALL", "double", "1", "n"]);
+        assert_eq!(gone, Reply::Error("ERR Function not found".into()), "{engine}");
+    }
+}
+
+/// What one disk has is all there is, and it is there: also after the next loss of power.
+#[test]
+fn a_person_accepts_the_loss_of_a_majority_and_the_rest_goes_on_with_its_data() {
+    for engine in ["hermes", "meerkat"] {
+        let keyspace = keyspace(engine, "durability = \"sync\"");
+        let world = World::with(&format!("recover-{engine}"), 3, 2, &keyspace);
+        let mut nodes = world.cluster.serve_all();
+        set_all(&mut world.client(1), 0..200);
+        // Node 1 has coordinated everything, so its own disk has it, also where majorities decide.
+        assert_eq!(world.client(1).call(&["DEL", "key:7"]), Reply::Int(1));
+        kill(&mut nodes);
+        for node in [2, 3] {
+            fs::remove_dir_all(world.node(node)).unwrap();
+        }
+        nodes = (1..=3).map(|node| world.cluster.serve(node)).collect();
+        for node in &nodes[1..] {
+            node.logged("come back from their disks");
+        }
+        let loss = world.recover(1, &["2", "3"], false);
+        assert!(loss.contains("for good") && loss.contains("of no keyspace"), "{loss}");
+        let said = world.recover(1, &["2", "3"], true);
+        assert!(said.contains("node 2, 3"), "{said}");
+        for round in 0..2 {
+            for node in &nodes {
+                node.line(|line| line.starts_with("ready"));
+            }
+            for node in 1..=3 {
+                let mut client = world.client(node);
+                has_all(&mut client, 0..7);
+                has_all(&mut client, 8..200);
+                let deleted = client.call(&["GET", "key:7"]);
+                assert_eq!(deleted, Reply::Bulk(None), "{engine}, round {round}");
+            }
+            kill(&mut nodes);
+            nodes = (1..=3).map(|node| world.cluster.serve(node)).collect();
+        }
+    }
 }
 
 /// The segments in a directory, in the order of their names.

@@ -267,7 +267,7 @@ impl<S: Subject> Cluster<S> {
 
     /// The next view will be the first of a cluster that is recovered from this one.
     pub fn recover(&mut self) {
-        let founder = Incarnation((self.view.cluster.0 >> 32) + 1 << 32);
+        let founder = Incarnation(((self.view.cluster.0 >> 32) + 1) << 32);
         self.view.cluster = self.view.cluster.recovered_by(founder);
     }
 

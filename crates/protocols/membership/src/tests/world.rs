@@ -304,6 +304,13 @@ impl World {
         true
     }
 
+    /// What a group was told does not count any more.
+    pub(super) fn accept_loss(&mut self, group: NodeSet) {
+        for told in self.acknowledged.values_mut() {
+            told.retain(|record| record.0 != group.bits());
+        }
+    }
+
     /// A node enters a view: as a shadow it has nothing that counts.
     fn enter_view(&mut self, node: NodeId) {
         let state = self.nodes.get_mut(&node).unwrap();
@@ -543,7 +550,8 @@ impl World {
                 has(group, *donor) && machine.is_some_and(|machine| *machine.view() == view)
             };
             let Some(donor) = view.active().into_iter().find(is_donor) else {
-                if self.acknowledged.is_empty() {
+                let mut told = self.acknowledged.values().flatten();
+                if told.all(|record| record.0 != group) {
                     continue;
                 }
                 return false;
