@@ -385,6 +385,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_clock_forgotten",
+        home: "rifl",
+        guard: "after a loss of power the clock of leases goes on above all that it has shown",
+        checks: &[Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "rifl_clock_unkept",
+        home: "rifl",
+        guard: "a clock of leases is shown as far as it is durable",
+        checks: &[Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_watermark_left_behind",
         home: "rifl",
         guard: "a copy of a session has its watermark (P1)",

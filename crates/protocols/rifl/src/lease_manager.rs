@@ -7,7 +7,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Event, HybridClock, Machine, Protocol, Slab, mutant};
+use quorate_machine::{
+    Effects, Event, HybridClock, Machine, Protocol, SavePoint, Slab, Unreadable, mutant,
+};
 use quorate_types::{Instant, Member, MemberNumber, NodeId, NodeSet, Now, Role, Tag, View};
 
 use crate::LeaseId;
@@ -15,7 +17,9 @@ use crate::grant::{Answer, Config, LeaseEnd, Request, owner_of};
 use crate::key::{Genuine, Key};
 use crate::message::{Body, Message};
 use crate::terms::Terms;
+use kept_clock::KeptClock;
 
+mod kept_clock;
 mod messages;
 mod owner;
 mod requests;
@@ -49,6 +53,8 @@ pub struct LeaseManager {
     /// The number of this life, once a view has admitted it.
     me: Option<MemberNumber>,
     clock: HybridClock,
+    /// How far the clock has been kept for the next process.
+    kept: KeptClock,
     /// The latest clock heard of each member; its clock is at or above.
     heard: BTreeMap<MemberNumber, u64>,
     /// The keys of the live members, and of some that are gone, whose sessions may live on.
@@ -90,14 +96,28 @@ impl Machine for LeaseManager {
                 self.on_message(now, from, epoch, body, effects)
             }
             Event::Request { tag, request } => {
+                self.keep_clock(now, effects);
                 let since = now.monotonic;
                 let slot = self.waiting.insert(Waiting { tag, request, since, resend_at: since });
                 self.serve(now, slot, effects);
             }
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
-            Event::Durable(_) => {}
+            Event::Durable(lsn) => {
+                if self.kept.note_durable(lsn) {
+                    self.serve_all(now, true, effects);
+                }
+            }
         }
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.kept.restore(entry)
+    }
+
+    fn save(&mut self, _: SavePoint, _: usize, write: &mut impl FnMut(&[u8])) -> Option<SavePoint> {
+        self.kept.save(write);
+        None
     }
 
     fn next_deadline(&self) -> Instant {
@@ -126,6 +146,7 @@ impl LeaseManager {
             view: View::default(),
             me: None,
             clock: HybridClock::default(),
+            kept: KeptClock::default(),
             heard: BTreeMap::new(),
             keys: BTreeMap::new(),
             heard_now: NodeSet::EMPTY,
@@ -217,6 +238,7 @@ impl LeaseManager {
     /// Asks the owners which of these leases have ended. Their answers come as verdicts; after a
     /// loss of messages the next sweep asks again.
     pub fn sweep(&mut self, now: Now, leases: &[LeaseId], effects: &mut impl Effects<Self>) {
+        self.keep_clock(now, effects);
         let mut by_owner: BTreeMap<NodeId, Vec<LeaseId>> = BTreeMap::new();
         for lease in leases {
             if let Some(owner) = owner_of(&self.view, *lease) {
@@ -234,7 +256,7 @@ impl LeaseManager {
     }
 
     fn send(&self, now: Now, to: NodeId, body: Body, effects: &mut impl Effects<Self>) {
-        effects.send(to, &Message { clock: self.clock(now), body });
+        effects.send(to, &Message { clock: self.shown_clock(now), body });
     }
 
     fn others(&self) -> NodeSet {
@@ -270,6 +292,7 @@ impl LeaseManager {
         let founds = own.is_some_and(|own| own.role == Role::Active);
         if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
             self.observe(now, now.unix.0);
+            self.observe(now, self.kept.until());
         }
         self.me = own.map(|own| own.number);
         let active = view.members.iter().filter(|member| member.role == Role::Active);
@@ -278,6 +301,7 @@ impl LeaseManager {
         self.eldest_since = is_eldest.then(|| self.eldest_since.unwrap_or(now.monotonic));
         self.heard_now = NodeSet::only(self.config.node);
         if self.me.is_some() {
+            self.keep_clock(now, effects);
             self.ask_clocks(now, effects);
         }
         self.serve_all(now, true, effects);
@@ -286,7 +310,7 @@ impl LeaseManager {
     fn ask_clocks(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.raise_bound(now);
         self.asked_at = Some(now.monotonic);
-        let clock = self.clock(now);
+        let clock = self.shown_clock(now);
         let body = Body::Clock { asks: true, key: self.config.key };
         effects.broadcast(self.others(), &Message { clock, body });
         let hurry = !self.is_synced()
@@ -317,7 +341,7 @@ impl LeaseManager {
         let heard = live
             .filter(|member| Some(member.number) != self.me)
             .map(|member| self.heard.get(&member.number).copied().unwrap_or_default());
-        let clock = self.clock(now);
+        let clock = self.shown_clock(now);
         let least = heard.fold(clock, u64::min);
         self.bound = self.bound.max(if mutant!("rifl_bound_unheard") { clock } else { least });
     }
@@ -330,6 +354,7 @@ impl LeaseManager {
 
     fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         if self.needs_clocks() && now.monotonic >= self.round_at {
+            self.keep_clock(now, effects);
             self.ask_clocks(now, effects);
             self.terms.reap(now.monotonic, REAPED_AT_ONCE);
             self.adopted.retain(|_, adopted| now.monotonic < adopted.until);

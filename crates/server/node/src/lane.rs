@@ -823,6 +823,7 @@ impl Lane {
         for done in out.durable(lsn) {
             self.answer_at_last(done, out);
         }
+        self.step_lease_manager(now, Event::Durable(lsn), out);
         for number in 0..self.engines.len() {
             let waits = |engine: &KeyspaceLane| engine.durability() == Durability::Sync;
             if self.engines[number].as_ref().is_some_and(waits) {

@@ -13,6 +13,7 @@ use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
 use crate::engine::KeyspaceLane;
 use crate::facts::{FLUSH_BUCKETS, LogFacts};
 use crate::recovery::LaneFound;
+use crate::sessions::CLOCK_ENTRY;
 use crate::snapshots::{Ended, Snapshots};
 use crate::{Durability, Lane, LogConfig, Mail, Outbox};
 
@@ -227,14 +228,16 @@ impl Lane {
     ) -> Result<(), String> {
         const PROGRESS_EVERY: u64 = 16 * 1024;
         let (mut entries, mut bytes) = (0, 0);
-        let engines = &mut self.engines;
         found.replay(directory, |keyspace, kind, entry| {
             entries += 1;
             bytes += entry.len() as u64;
             if entries % PROGRESS_EVERY == 0 {
                 progress(entries, bytes);
             }
-            let engine = engines.get_mut(usize::from(keyspace.0)).and_then(Option::as_mut);
+            if kind == CLOCK_ENTRY {
+                return self.restore_lease_manager(entry);
+            }
+            let engine = self.engines.get_mut(usize::from(keyspace.0)).and_then(Option::as_mut);
             let engine = engine.filter(|engine| engine.durability() != Durability::Memory);
             let engine = engine.ok_or_else(|| {
                 format!(
@@ -350,6 +353,8 @@ impl Lane {
             // The beginning of replay: whatever is appended from here on is read again.
             let start = log.log.appended();
             log.snapshots.begin(now, start, &mut log.requests);
+            let LaneLog { snapshots, requests, .. } = &mut **log;
+            self.sessions.save(|entry| snapshots.add(KeyspaceId(0), CLOCK_ENTRY, entry, requests));
             self.tell_saving();
         }
         let Some(log) = &mut self.log else { return };

@@ -12,24 +12,28 @@ use std::sync::Arc;
 use quorate_commands::Op;
 use quorate_engine::CallsHome;
 use quorate_machine::{
-    CallError, Command, Effects, Event, Machine, Outcome, Refusal, Slab, Slot, mutant,
+    CallError, Command, Effects, Event, Machine, Outcome, Refusal, SavePoint, Slab, Slot,
+    Unreadable, mutant,
 };
 use quorate_rifl::{
     Answer, Call, Config, Genuine, Grant, Key, LeaseEnd, LeaseId, LeaseManager, Lost, Message,
     Permit, Request,
 };
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, hash_key,
-    lane_of_hash,
+    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag,
+    hash_key, lane_of_hash,
 };
 use quorate_wire::{Header, Kind, Malformed};
 
 use crate::engine::KeyspaceLane;
 use crate::forwarding::Submission;
 use crate::lane::{INTERNAL, Internal, Lane, count};
+use crate::lane_log::LaneLog;
 use crate::parking::Parked;
-use crate::{Done, Mail, NodeConfig, Outbox};
+use crate::{Done, Durability, Mail, NodeConfig, Outbox};
 
+/// The kind of the lease manager's entries in the log of a lane, beside the engines' kinds.
+pub(crate) const CLOCK_ENTRY: u8 = 239;
 /// Leases that one step of a sweep asks about.
 const SWEPT_AT_ONCE: usize = 256;
 /// Passes of the sweep in one term (the thesis's implementation does as many).
@@ -102,6 +106,12 @@ impl Sessions {
 
     pub(crate) fn is_synced(&self) -> bool {
         self.lease_manager.is_synced()
+    }
+
+    /// Hands out what a snapshot of the lane has to keep of the lease manager.
+    pub(crate) fn save(&mut self, mut write: impl FnMut(&[u8])) {
+        let rest = self.lease_manager.save(SavePoint::START, usize::MAX, &mut write);
+        assert!(rest.is_none(), "it is one entry");
     }
 
     pub(crate) fn open(&self) -> u64 {
@@ -241,8 +251,8 @@ impl Lane {
         out: &'a mut Outbox,
     ) -> (&'a mut LeaseManager, LeaseManagerSink<'a>) {
         let Sessions { lease_manager, answers, .. } = &mut self.sessions;
-        let ignored = &mut self.counts.ignored;
-        (lease_manager, LeaseManagerSink { out, answers, ignored, epoch: self.view.epoch })
+        let (ignored, log) = (&mut self.counts.ignored, self.log.as_deref_mut());
+        (lease_manager, LeaseManagerSink { out, answers, ignored, log, epoch: self.view.epoch })
     }
 
     /// Passes on what the lease manager has answered and what it knows to be over.
@@ -504,12 +514,20 @@ impl Lane {
         self.pass_on_leases(now, out);
     }
 
+    // --- the log ---------------------------------------------------------------------------------
+
+    /// Takes in an entry that the lease manager of an earlier process has left.
+    pub(crate) fn restore_lease_manager(&mut self, entry: &[u8]) -> Result<(), String> {
+        let restored = self.sessions.lease_manager.restore(entry);
+        restored.map_err(|Unreadable(why)| why.to_owned())
+    }
+
     // --- a new life ----------------------------------------------------------------------------
 
     /// Begins anew with the node: leases of the former life are others' to keep.
     pub(crate) fn begin_lease_manager(&mut self, now: Now, out: &mut Outbox) {
         let config = lease_manager_config(&self.shared.config, self.id, self.incarnation());
-        self.sessions.lease_manager = LeaseManager::new(config);
+        self.sessions.lease_manager = self.sessions.lease_manager.next_life(config);
         let asked: Vec<Slot> = self.sessions.asked.iter().map(|(slot, _)| slot).collect();
         let unready = asked.into_iter().map(|slot| (Tag(slot.to_u64()), Answer::Unready));
         self.sessions.answers.extend(unready);
@@ -522,10 +540,16 @@ struct LeaseManagerSink<'a> {
     out: &'a mut Outbox,
     answers: &'a mut Vec<(Tag, Answer)>,
     ignored: &'a mut Vec<(&'static str, u64)>,
+    log: Option<&'a mut LaneLog>,
     epoch: Epoch,
 }
 
 impl Effects<LeaseManager> for LeaseManagerSink<'_> {
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+        let of = (KeyspaceId(0), CLOCK_ENTRY, Durability::Sync);
+        self.log.as_mut().map_or(Lsn::START, |log| log.append(of, encode))
+    }
+
     fn send(&mut self, to: NodeId, message: &Message) {
         self.broadcast(NodeSet::only(to), message);
     }

@@ -56,6 +56,7 @@ impl LeaseManager {
             return effects.ignored(reason);
         }
         self.observe(now, message.clock);
+        self.keep_clock(now, effects);
         if let Some(number) = self.view.member(from).map(|member| member.number) {
             let heard = self.heard.entry(number).or_default();
             *heard = message.clock.max(*heard);
@@ -103,6 +104,10 @@ impl LeaseManager {
                 if !leases.is_empty() {
                     self.send(now, from, Body::Gone { leases }, effects);
                 }
+            }
+            // The next sweep asks again.
+            Body::Gone { .. } if message.clock > self.kept.until() => {
+                effects.ignored("rifl: a verdict of a time that this node has not kept yet");
             }
             Body::Gone { leases } => self.note(message.clock, &leases),
         }

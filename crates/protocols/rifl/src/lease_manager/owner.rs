@@ -85,7 +85,7 @@ impl LeaseManager {
             return Some(Err(Denial::Full));
         }
         self.raise_bound(now);
-        if !self.is_fresh(now) {
+        if !self.is_fresh(now) || !self.is_clock_kept(now) {
             return None;
         }
         let until = now.monotonic + self.config.term;
@@ -105,6 +105,9 @@ impl LeaseManager {
         lease: LeaseId,
         effects: &mut impl Effects<Self>,
     ) -> Option<Denial> {
+        if !self.is_clock_kept(now) {
+            return None;
+        }
         match self.judge(now, lease, u64::MAX) {
             Judged::Later => return None,
             Judged::Lost(lost) => return Some(Denial::Lost(lost)),
@@ -121,12 +124,16 @@ impl LeaseManager {
         let leases = [(lease, Lost::Closed)];
         self.note(self.clock(now), &leases);
         let body = Body::Gone { leases: leases.into() };
-        effects.broadcast(self.others(), &Message { clock: self.clock(now), body });
+        effects.broadcast(self.others(), &Message { clock: self.shown_clock(now), body });
         Some(Denial::Lost(Lost::Closed))
     }
 
-    /// Those of these leases that this node owns and that have ended.
+    /// Those of these leases that this node owns and that have ended. None that could be said to have ended
+    /// as of a time that the next process would not know to be over.
     pub(super) fn over(&self, now: Now, leases: &[LeaseId]) -> Vec<(LeaseId, Lost)> {
+        if !self.is_clock_kept(now) {
+            return Vec::new();
+        }
         let lost = |lease: &LeaseId| match self.judge(now, *lease, u64::MAX) {
             Judged::Lost(lost) => Some((*lease, lost)),
             Judged::Alive | Judged::Later => None,

@@ -31,6 +31,7 @@ impl LeaseManager {
             Request::Open => self.open(now),
             Request::Renew { lease, told, above } => {
                 self.observe(now, above);
+                self.keep_clock(now, effects);
                 self.renew_at_owner(now, slot, lease, told, effects)
             }
             Request::Close { lease } => self.close_at_owner(now, slot, lease, effects),
@@ -64,7 +65,7 @@ impl LeaseManager {
             return None;
         }
         self.raise_bound(now);
-        if !self.is_fresh(now) {
+        if !self.is_fresh(now) || !self.is_clock_kept(now) {
             return None;
         }
         if self.terms.len() >= self.config.leases_max {

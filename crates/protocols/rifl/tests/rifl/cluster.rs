@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use quorate_harness::{Clock, Packet, Process, Step, Subject};
+use quorate_harness::{Clock, Logs, Packet, Process, Step, Subject};
 use quorate_machine::{Machine, Rng};
 use quorate_rifl::{
     Answer, Body, Config, Grant, Key, LeaseEnd, LeaseId, LeaseManager, Lost, Message, Request,
@@ -133,6 +133,15 @@ impl DerefMut for Cluster {
 impl Cluster {
     /// Nodes 1 to `count`, in their first view.
     pub(crate) fn new(count: u16, seed: u64) -> Self {
+        Self::of(count, seed, Logs::None)
+    }
+
+    /// The same with logs, which are flushed every millisecond.
+    pub(crate) fn logging(count: u16, seed: u64) -> Self {
+        Self::of(count, seed, Logs::Sync)
+    }
+
+    fn of(count: u16, seed: u64, logs: Logs) -> Self {
         let mut cluster = Self {
             cluster: quorate_harness::Cluster::new(Managers::default()),
             rng: Rng::new(seed),
@@ -140,6 +149,7 @@ impl Cluster {
             flights: Vec::new(),
             verdicts: Vec::new(),
         };
+        cluster.keep_logs(logs);
         (1..=count).for_each(|node| cluster.start(node));
         cluster.found();
         cluster.carry_out();
@@ -149,9 +159,34 @@ impl Cluster {
     /// A process starts, with clocks of its own.
     pub(crate) fn start(&mut self, node: u16) {
         self.cluster.start(node, 0);
+        let ahead = self.rng.below(400 * MS) as i64 - 200 * MS as i64;
+        self.set_clocks(node, ahead);
+    }
+
+    /// The power of all nodes is gone, and these start again with a wall clock that is so far ahead. The
+    /// others are down.
+    pub(crate) fn lose_power(&mut self, back: &[u16], ahead: i64) {
+        let mut rng = self.rng.clone();
+        for node in self.nodes() {
+            if self.hosts[&node].up {
+                self.cluster.cut_power(node, &mut rng);
+            }
+        }
+        self.rng = rng;
+        self.flights.clear();
+        for node in back {
+            self.restart(*node, 0);
+            self.set_clocks(*node, ahead);
+        }
+        let role = |node| if back.contains(&node) { Role::Active } else { Role::Down };
+        let roles: Vec<_> = self.nodes().into_iter().map(|node| (node, role(node))).collect();
+        self.decide(&roles);
+        back.iter().for_each(|node| self.tell(*node));
+    }
+
+    fn set_clocks(&mut self, node: u16, ahead: i64) {
         let origin = self.rng.below(1_000_000) * MS;
         let fast_ppm = self.rng.below(1_000) as i64 - 500;
-        let ahead = self.rng.below(400 * MS) as i64 - 200 * MS as i64;
         self.set_clock(node, Clock { origin, fast_ppm, ahead });
     }
 
@@ -213,6 +248,9 @@ impl Cluster {
         let end = self.nanos() + span;
         while self.nanos() < end {
             self.advance(Duration::from_millis(1));
+            if self.flush_logs() {
+                self.carry_out();
+            }
             let now = self.nanos();
             let due: Vec<_> = self.flights.extract_if(.., |flight| flight.at <= now).collect();
             for Flight { sender, packet, .. } in due {

@@ -386,3 +386,85 @@ fn what_is_over_was_granted_no_further_and_is_granted_no_more() {
         survive(seed);
     }
 }
+
+/// Where the wall clock may be after a loss of power: a machine without a battery begins at some date.
+const AHEAD: [i64; 4] = [0, -20 * TERM as i64, 3 * TERM as i64, -(TERM as i64) / 2];
+
+/// A client comes again after the loss of all power, and its session lives.
+#[test]
+fn a_lease_outlives_the_loss_of_all_power() {
+    for (seed, ahead) in [(1, 0), (2, -20 * TERM as i64), (3, -(TERM as i64) / 2)] {
+        let mut cluster = Cluster::logging(3, seed);
+        let mut grant = cluster.open(1);
+        for _ in 0..4 {
+            cluster.run(TERM / 4);
+            cluster.lose_power(&[1, 2, 3], ahead);
+            let Answer::Granted(next) = cluster.ask(3, renew(grant)) else { panic!("lost") };
+            assert!(next.until > grant.until);
+            grant = next;
+        }
+    }
+}
+
+/// Records that are gone stay gone, so their lease must, whatever the wall clock says.
+#[test]
+fn a_lease_that_has_ended_is_not_alive_after_the_loss_of_all_power() {
+    for (seed, ahead) in (0..40).zip(AHEAD.into_iter().cycle()) {
+        let mut cluster = Cluster::logging(3, seed);
+        let grant = cluster.open(1);
+        without_the_first(&mut cluster);
+        cluster.run(TERM + TERM / 8);
+        // The first time the owner has the clock to keep.
+        for node in [2, 2, 3] {
+            cluster.sweep(node, &[grant.lease]);
+            cluster.run(50 * MS);
+        }
+        assert_eq!(cluster.verdicts.len(), 2, "both have discarded it");
+        let back: &[u16] = if seed % 2 == 0 { &[2, 3] } else { &[3] };
+        cluster.lose_power(back, ahead);
+        assert_eq!(cluster.ask(3, renew(grant)), Answer::Lost(Lost::Expired), "seed {seed}");
+    }
+}
+
+/// What holds without a loss of power holds over many: the judge is that of the random runs.
+#[test]
+fn no_lease_is_granted_further_than_it_was_over_before_the_power_went() {
+    let (mut granted, mut over) = (0, 0);
+    for seed in Seeds::new(0..60) {
+        let mut cluster = Cluster::logging(3, seed);
+        let mut grants: Vec<Grant> = Vec::new();
+        for round in 0..12 {
+            for _ in 0..6 {
+                let node = 1 + cluster.rng.below(3) as u16;
+                if !cluster.hosts[&node].up {
+                    continue;
+                }
+                let known = cluster.rng.below(grants.len() as u64 + 1) as usize;
+                let request = grants.get(known).map_or(Request::Open, |grant| renew(*grant));
+                match (cluster.ask(node, request), grants.get_mut(known)) {
+                    (Answer::Granted(next), Some(grant)) => *grant = next,
+                    (Answer::Granted(next), None) => grants.push(next),
+                    _ => continue,
+                }
+                granted += 1;
+            }
+            let span = cluster.rng.below(TERM);
+            cluster.run(span);
+            let leases: Vec<LeaseId> = grants.iter().map(|grant| grant.lease).collect();
+            for node in 1..=3 {
+                if cluster.hosts[&node].up {
+                    cluster.sweep(node, &leases);
+                }
+            }
+            cluster.run(30 * MS);
+            if round % 2 == 1 {
+                let missing = cluster.rng.below(4) as u16;
+                let back: Vec<u16> = (1..=3).filter(|node| *node != missing).collect();
+                let ahead = AHEAD[cluster.rng.below(4) as usize];
+                cluster.lose_power(&back, ahead);
+            }
+        }
+        over += cluster.verdicts.len();
+    }
+    assert!(granted > 1000 && over > 1000, "{granted} grants, {over} ends");
+}
