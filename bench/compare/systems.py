@@ -141,6 +141,8 @@ class Quorate(System):
     program = "quorate"
     engine = "hermes"
     options = []
+    # Of the cluster.
+    cluster = []
     # What the file says beside the keyspace.
     extra = []
     build = "quorate"
@@ -167,7 +169,7 @@ class Quorate(System):
     def configure(self):
         """Writes the configuration, with ports of its own."""
         self.ports, self.admins = [], []
-        lines = ["[cluster]", 'name = "compare"', "lanes = 1", ""]
+        lines = ["[cluster]", 'name = "compare"', "lanes = 1", *self.cluster, ""]
         for number in range(1, self.nodes + 1):
             client, peer, admin = (self.places.port() for _ in range(3))
             self.ports.append(client)

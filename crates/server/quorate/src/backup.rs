@@ -187,7 +187,7 @@ impl<'a> Backup<'a> {
                 Err(Trouble::Later(why)) => return Ok(End::Unfollowed(why)),
                 Err(Trouble::Stop(error)) => return Err(error),
             };
-            let (_, nodes) = self.followed.as_mut().map_err(|why| anyhow!(why.clone()))?;
+            let (follow, nodes) = self.followed.as_mut().map_err(|why| anyhow!(why.clone()))?;
             match (nodes.pause_left(), most) {
                 (Some(Duration::ZERO), _) => {
                     return Ok(End::Read(Moment::Each(format!(
@@ -208,7 +208,8 @@ impl<'a> Backup<'a> {
                         ))));
                     }
                     pause_begin = Some(Instant::now());
-                    match nodes.pause(most) {
+                    // What was told late would cost a round of the pause.
+                    match nodes.pause(most).and_then(|()| follow.catch_up()) {
                         Ok(()) => {}
                         Err(Trouble::Later(why)) => return Ok(End::Unfollowed(why)),
                         Err(Trouble::Stop(error)) => return Err(error),
@@ -233,16 +234,11 @@ impl<'a> Backup<'a> {
             return Err(Trouble::Later("nothing tells of changes".into()));
         };
         let told = follow.take().map_err(Trouble::Later)?;
-        let process = follow.process.clone();
         let keys: Vec<Vec<u8>> = told.into_iter().filter(|key| key != LIBRARIES_KEY).collect();
         let text = self.export.target.persist(|target| {
             // Its keys are counted as the changes are told, by the same replica.
-            let connection = target.connection()?;
-            Ok(info(connection, "server")? + &info(connection, "keyspace")?)
+            info(target.connection()?, "keyspace")
         })?;
-        if said(&text, "run_id") != Some(&process) {
-            return Err(Trouble::Later("another process answers at the same address".into()));
-        }
         let is_filled = |&&number: &&u64| said(&text, &format!("db{number}")).is_some();
         self.filled.extend(self.databases.iter().filter(is_filled));
         let mut again: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
@@ -263,6 +259,17 @@ impl<'a> Backup<'a> {
         let standings = nodes.ask()?;
         follow.catch_up()?;
         let told = follow.told().map_err(Trouble::Later)?;
+        let text = self.export.target.persist(|target| {
+            let connection = target.connection()?;
+            Ok(info(connection, "server")? + &info(connection, "stats")?)
+        })?;
+        if nodes::followed_by(&text)? != follow.followed {
+            return Err(Trouble::Later(
+                "not every change was told: a keyspace was emptied, too much changed at once, or the node \
+                 began another life"
+                    .into(),
+            ));
+        }
         Ok(cut::judge(told, self.export.unread().len(), &standings))
     }
 

@@ -23,9 +23,11 @@ use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, command, 
 use book::Book;
 pub(crate) use file::Output;
 
-/// Keys that one `SCAN` is asked for, and those that are asked for at once.
+/// Keys that one `SCAN` is asked for, and those that are asked for at once, with the bytes of their names:
+/// the answers are read when all of it has left.
 const SCAN_COUNT: &str = "500";
-const KEYS_AT_ONCE: usize = 64;
+const KEYS_AT_ONCE: usize = 256;
+const NAME_BYTES_AT_ONCE: usize = 16 * 1024;
 /// How many databases a server has that doesn't say.
 const DATABASES: u64 = 16;
 /// How many keys are named of those that were left out.
@@ -247,7 +249,7 @@ impl Export {
     /// Reads keys again of which some may be in the file already.
     pub(crate) fn again(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         self.writer.database_again(database, &mut self.bytes);
-        keys.chunks(KEYS_AT_ONCE).try_for_each(|keys| self.read_keys(database, keys))
+        self.read_keys(database, keys)
     }
 
     /// Lists the keys of a database and reads them.
@@ -272,9 +274,7 @@ impl Export {
                 None => seen.insert((hashers.0.hash_one(key), hashers.1.hash_one(key))),
             };
             let fresh: Vec<_> = listed.into_iter().filter(|key| is_fresh(key)).collect();
-            for keys in fresh.chunks(KEYS_AT_ONCE) {
-                self.read_keys(database, keys)?;
-            }
+            self.read_keys(database, &fresh)?;
             if next == "0" {
                 return Ok(());
             }
@@ -286,7 +286,8 @@ impl Export {
     fn read_keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         let (mut read, mut too_long) = (0, Vec::new());
         while read < keys.len() {
-            match self.ask(database, &keys[read..], &mut read, &mut too_long) {
+            let some = at_once(&keys[read..]);
+            match self.ask(database, some, &mut read, &mut too_long) {
                 Ok(()) => {}
                 Err(trouble) => self.target.again(trouble)?,
             }
@@ -429,6 +430,17 @@ impl Export {
         let length = self.output.finish(&mut self.bytes, self.summary.header.as_ref())?;
         Ok((self.summary, length))
     }
+}
+
+/// The first of some keys, as many as are asked for at once.
+fn at_once(keys: &[Vec<u8>]) -> &[Vec<u8>] {
+    let mut bytes = 0;
+    let fits = |key: &&Vec<u8>| {
+        bytes += key.len();
+        bytes <= NAME_BYTES_AT_ONCE
+    };
+    let count = keys.iter().take(KEYS_AT_ONCE).take_while(fits).count();
+    &keys[..count.max(1)]
 }
 
 /// One step of a listing: the next cursor and some keys.

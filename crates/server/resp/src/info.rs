@@ -219,6 +219,7 @@ impl<B: Backend> Context<'_, B> {
         lines.put("tracking_total_keys", tracking.keys.load(Relaxed));
         lines.put("tracking_total_items", tracking.items.load(Relaxed));
         lines.put("tracking_total_prefixes", tracking.prefixes.load(Relaxed));
+        lines.put("tracking_untold", tracking.untold.load(Relaxed));
         lines.put("total_error_replies", totals.errors);
         lines.put("local_reads", totals.local_reads);
         lines.put("submitted_operations", totals.submitted);

@@ -10,8 +10,8 @@ use crate::dispatch::Context;
 use crate::info::Lines;
 
 const NO_DISK: &str = "ERR nothing is on disk here, so there is nothing to save: what is acknowledged is on \
-                       every live replica; to keep it on disks, too, give keyspaces durability, see \
-                       docs/src/durability.md";
+                       every live replica; `quorate backup` writes it to a file, and to keep it on disks, \
+                       too, give keyspaces durability, see docs/src/durability.md";
 const SAVE: &str = "ERR SAVE would hold everything up; BGSAVE has the node write a snapshot while it serves, \
                     and LASTSAVE says when the last one was complete";
 const UNDER_WAY: &str = "ERR Background save already in progress";

@@ -173,6 +173,9 @@ pub(crate) struct Totals {
     pub(crate) prefixes: AtomicU64,
     /// How often clients of this node have emptied a keyspace.
     flushes: AtomicU64,
+    /// How often changes were not told key by key. A lease that lapsed does not count: if the node gets
+    /// one again in the same life, it has heard of every change.
+    pub(crate) untold: AtomicU64,
 }
 
 /// What `CLIENT LIST` shows of a client.
@@ -350,6 +353,7 @@ impl Core {
 
     /// Clients have emptied a keyspace: those that keep what they have read are told so, on all lanes.
     pub(crate) fn was_flushed(&mut self) {
+        self.shared.tracking.untold.fetch_add(1, Relaxed);
         self.shared.tracking.flushes.fetch_add(1, Relaxed);
         self.named_others = true;
     }
@@ -447,6 +451,7 @@ impl Frontend {
                     self.broadcast(&prefix, changed.iter().map(|at| &keys[*at]));
                 }
                 if more {
+                    self.core.shared.tracking.untold.fetch_add(1, Relaxed);
                     self.invalidate_everything(true);
                 }
             }

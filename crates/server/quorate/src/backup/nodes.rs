@@ -26,10 +26,27 @@ pub(super) fn field<'t>(line: &'t str, name: &str) -> Option<&'t str> {
     line.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Which process is behind a connection.
-pub(super) fn process(connection: &mut Connection) -> Result<String, Trouble> {
-    let text = info(connection, "server")?;
-    Ok(said(&text, "run_id").unwrap_or_default().to_owned())
+/// What is followed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Followed {
+    /// The life of the node.
+    pub(super) life: String,
+    /// How often it had not told key by key what has changed.
+    untold: String,
+}
+
+/// What would be followed by a connection.
+pub(super) fn followed(connection: &mut Connection) -> Result<Followed, Trouble> {
+    let text = info(connection, "server")? + &info(connection, "stats")?;
+    followed_by(&text)
+}
+
+/// The same, of what `INFO` said.
+pub(super) fn followed_by(text: &str) -> Result<Followed, Trouble> {
+    let said = |name| said(text, name).map(str::to_owned);
+    let lacks = || anyhow!("INFO has no run_id or no tracking_untold; is the node older?");
+    let (life, untold) = said("run_id").zip(said("tracking_untold")).ok_or_else(lacks)?;
+    Ok(Followed { life, untold })
 }
 
 struct Node {
