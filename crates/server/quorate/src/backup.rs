@@ -105,7 +105,7 @@ struct Backup<'a> {
 
 impl<'a> Backup<'a> {
     fn begin(options: &'a Options, mut target: Target, output: Output) -> anyhow::Result<Self> {
-        let text = target.persist(|target| info(target.connection()?, "quorate"))?;
+        let text = target.persist(|target| info(target.connection()?, &["quorate"]))?;
         ensure!(
             said(&text, "quorate_version").is_some(),
             "{} is no node of a Quorate cluster; `quorate export` writes the keys of any server like Redis",
@@ -237,7 +237,7 @@ impl<'a> Backup<'a> {
         let keys: Vec<Vec<u8>> = told.into_iter().filter(|key| key != LIBRARIES_KEY).collect();
         let text = self.export.target.persist(|target| {
             // Its keys are counted as the changes are told, by the same replica.
-            info(target.connection()?, "keyspace")
+            info(target.connection()?, &["keyspace"])
         })?;
         let is_filled = |&&number: &&u64| said(&text, &format!("db{number}")).is_some();
         self.filled.extend(self.databases.iter().filter(is_filled));
@@ -259,11 +259,11 @@ impl<'a> Backup<'a> {
         let standings = nodes.ask()?;
         follow.catch_up()?;
         let told = follow.told().map_err(Trouble::Later)?;
-        let text = self.export.target.persist(|target| {
+        let followed = self.export.target.persist(|target| {
             let connection = target.connection()?;
-            Ok(info(connection, "server")? + &info(connection, "stats")?)
+            nodes::followed(connection)
         })?;
-        if nodes::followed_by(&text)? != follow.followed {
+        if followed != follow.followed {
             return Err(Trouble::Later(
                 "not every change was told: a keyspace was emptied, too much changed at once, or the node \
                  began another life"
@@ -298,7 +298,7 @@ impl<'a> Backup<'a> {
                 key.escape_ascii()
             );
         }
-        let text = self.export.target.persist(|target| info(target.connection()?, "quorate"))?;
+        let text = self.export.target.persist(|target| info(target.connection()?, &["quorate"]))?;
         let of = |&number: &u64| Some((number, keyspace(&text, number)?));
         self.about.keyspaces = self.filled.iter().filter_map(of).collect();
         self.about.moment = Some(moment.clone());

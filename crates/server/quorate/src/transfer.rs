@@ -337,6 +337,39 @@ pub(crate) fn ask<W: AsRef<[u8]>>(
     }
 }
 
+/// Sends commands at once and reads their answers.
+pub(crate) fn ask_all(
+    connection: &mut Connection,
+    commands: &[&[&str]],
+) -> Result<Vec<Reply>, Trouble> {
+    send_all(connection, commands)?;
+    answers(connection, commands.len())
+}
+
+/// Sends commands whose answers are read later.
+pub(crate) fn send_all(connection: &mut Connection, commands: &[&[&str]]) -> Result<(), Trouble> {
+    let mut bytes = Vec::new();
+    for words in commands {
+        command(words.iter().map(|word| word.as_bytes()), &mut bytes);
+    }
+    Ok(connection.send(&bytes)?)
+}
+
+/// Reads so many answers, none of which may be an error.
+pub(crate) fn answers(connection: &mut Connection, count: usize) -> Result<Vec<Reply>, Trouble> {
+    let mut answers = Vec::new();
+    for _ in 0..count {
+        match connection.reply()? {
+            Reply::Error(error) => {
+                let told = || anyhow!("the target answered {error}").into();
+                return Err(trouble(&error).unwrap_or_else(told));
+            }
+            answer => answers.push(answer),
+        }
+    }
+    Ok(answers)
+}
+
 /// The same of a command that answers a status.
 pub(crate) fn expect_ok(connection: &mut Connection, words: &[String]) -> Result<(), Trouble> {
     match ask(connection, words)? {

@@ -19,10 +19,10 @@ use quorate_machine::mutant;
 use super::nodes;
 #[cfg(test)]
 use crate::transfer::TargetOptions;
-use crate::transfer::{Connection, Reply, Target, Trouble, ask, command, expect_ok};
+use crate::transfer::{Connection, Reply, Target, Trouble, ask, ask_all, command};
 
 /// Rounds through the lanes, and answers to the listener, until everything was told.
-const ROUNDS: u32 = 4;
+const ROUNDS: usize = 4;
 const ANSWERS: u64 = 2;
 /// Most bytes of names that are remembered until they are taken.
 const TOLD_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -67,13 +67,18 @@ pub(super) struct Follow {
     pub(super) followed: nodes::Followed,
 }
 
-/// Has a round made through the lanes of the node behind a connection, which then has no reason to hear of
-/// anything.
-pub(super) fn round(connection: &mut Connection, number: u64) -> Result<(), Trouble> {
-    let name = format!("\0quorate: backup {} {number}", std::process::id());
-    let on = ["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", &name].map(str::to_owned);
-    expect_ok(connection, &on)?;
-    expect_ok(connection, &["CLIENT", "TRACKING", "OFF"].map(str::to_owned))
+/// Has a round made through the lanes of a node, as the prefix is new there: the command behind it waits
+/// until all lanes have answered.
+pub(super) const END_OF_ROUND: [&str; 3] = ["CLIENT", "TRACKING", "OFF"];
+
+/// See [`END_OF_ROUND`].
+pub(super) fn round(prefix: &str) -> [&str; 6] {
+    ["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix]
+}
+
+/// A prefix that no key has and no other backup uses.
+pub(super) fn prefix(number: u64) -> String {
+    format!("\0quorate: backup {} {number}", std::process::id())
 }
 
 impl Follow {
@@ -111,10 +116,11 @@ impl Follow {
         if mutant!("quorate_backup_told_late") {
             return Ok(());
         }
-        for _ in 0..ROUNDS {
-            self.rounds += 1;
-            round(&mut self.asker, self.rounds)?;
-        }
+        self.rounds += 1;
+        // One prefix does: nobody has it between the rounds.
+        let prefix = prefix(self.rounds);
+        let both: [&[&str]; 2] = [&round(&prefix), &END_OF_ROUND];
+        ask_all(&mut self.asker, &both.repeat(ROUNDS))?;
         for _ in 0..ANSWERS {
             self.asked += 1;
             let mut ping = Vec::new();

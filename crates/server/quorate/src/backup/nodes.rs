@@ -6,11 +6,11 @@ use anyhow::anyhow;
 
 use super::cut::Standing;
 use super::follow;
-use crate::transfer::{Connection, Reply, Target, Trouble, ask, expect_ok};
+use crate::transfer::{Connection, Reply, Target, Trouble, answers, ask, expect_ok, send_all};
 
-/// The lines of a section of `INFO`.
-pub(super) fn info(connection: &mut Connection, section: &str) -> Result<String, Trouble> {
-    match ask(connection, &["INFO", section])? {
+/// The lines of some sections of `INFO`.
+pub(super) fn info(connection: &mut Connection, sections: &[&str]) -> Result<String, Trouble> {
+    match ask(connection, &[&["INFO"], sections].concat())? {
         Reply::Bulk(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
         other => Err(anyhow!("the target answered INFO with {other:?}").into()),
     }
@@ -37,13 +37,8 @@ pub(super) struct Followed {
 
 /// What would be followed by a connection.
 pub(super) fn followed(connection: &mut Connection) -> Result<Followed, Trouble> {
-    let text = info(connection, "server")? + &info(connection, "stats")?;
-    followed_by(&text)
-}
-
-/// The same, of what `INFO` said.
-pub(super) fn followed_by(text: &str) -> Result<Followed, Trouble> {
-    let said = |name| said(text, name).map(str::to_owned);
+    let text = info(connection, &["server", "stats"])?;
+    let said = |name| said(&text, name).map(str::to_owned);
     let lacks = || anyhow!("INFO has no run_id or no tracking_untold; is the node older?");
     let (life, untold) = said("run_id").zip(said("tracking_untold")).ok_or_else(lacks)?;
     Ok(Followed { life, untold })
@@ -89,11 +84,20 @@ impl Nodes {
     /// What each of them says now.
     pub(super) fn ask(&mut self) -> Result<Vec<Standing>, Trouble> {
         self.rounds += 1;
+        let prefix = follow::prefix(self.rounds);
+        let round = follow::round(&prefix);
+        // What the lanes count is published with such a round.
+        let commands: [&[&str]; 3] = [&round, &follow::END_OF_ROUND, &["INFO", "quorate"]];
+        for node in &mut self.nodes {
+            send_all(&mut node.connection, &commands)?;
+        }
         let mut standings = Vec::new();
         for node in &mut self.nodes {
-            // What the lanes count is published with such a round.
-            follow::round(&mut node.connection, self.rounds)?;
-            let text = info(&mut node.connection, "quorate")?;
+            let answer = answers(&mut node.connection, commands.len())?.pop();
+            let Some(Reply::Bulk(text)) = answer else {
+                return Err(anyhow!("{} answered INFO with {answer:?}", node.name).into());
+            };
+            let text = String::from_utf8_lossy(&text);
             let number = |name| said(&text, name).and_then(|number| number.parse().ok());
             let lacks = |name| anyhow!("{}: INFO has no {name}; is it older?", node.name);
             standings.push(Standing {
