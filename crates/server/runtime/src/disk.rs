@@ -1,37 +1,58 @@
-//! The threads that write a lane's files, so that a lane never waits for a disk.
+//! The threads that write a lane's files, so that a busy lane never waits for a disk.
 //!
 //! Two for each lane: one for the batches of its log, for which clients wait, and one for everything
 //! else, such as a segment's zeros or a snapshot. Each does one request after the other. Its end is left
 //! for the lane, which is woken if it sleeps.
+//!
+//! A lane that would go to sleep until a batch is durable writes it itself ([`LaneDisk::write_here`]): that
+//! spares waking the thread, and being woken by it. It does so only where nobody's read waits for it
+//! meanwhile, as far as the last turns tell, and while the disk is fast.
+//!
+//! What the log writes goes past the cache of the system, if the file system allows that (`O_DIRECT`):
+//! nobody reads it before the next start, and a flush then has no pages to look for. Snapshots are
+//! left in the cache, from where the next process reads them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_durability::{Completion, DiskError, Name, Request};
-use quorate_node::{DiskDone, DiskRequest};
+use quorate_node::{DiskDone, DiskOwner, DiskRequest};
 use quorate_types::LaneId;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::mesh::Parker;
 
 /// Files that a thread keeps open: the segment or snapshot that it writes, and the one before.
 const OPEN_MAX: usize = 2;
-/// Descriptors that the threads of one lane take, with one in passing for a directory.
-pub(crate) const FILES_OF_LANE: u64 = 2 * OPEN_MAX as u64 + 2;
+/// Descriptors that one lane and its threads take, with one in passing for a directory.
+pub(crate) const FILES_OF_LANE: u64 = 3 * OPEN_MAX as u64 + 2;
+/// A lane writes a batch itself while the last one took no longer.
+const HERE_MAX: Duration = Duration::from_millis(1);
 /// Bytes of zeros that are written at once.
 const ZEROS: usize = 256 * 1024;
+/// What is written past the cache begins and ends at multiples of so many bytes, in the file and in
+/// memory.
+const BLOCK: usize = 4096;
 
 /// The disk of one lane: its machines bound what is under way.
 pub(crate) struct LaneDisk {
     urgent: Sender<DiskRequest>,
     other: Sender<DiskRequest>,
     done: Receiver<DiskDone>,
+    ends: Sender<DiskDone>,
+    /// A batch that the lane may write itself.
+    kept: Option<DiskRequest>,
+    /// What writes it then.
+    here: Worker,
+    /// How long the last batch took.
+    took: Duration,
 }
 
 impl LaneDisk {
@@ -40,17 +61,15 @@ impl LaneDisk {
         let (ends, done) = unbounded();
         let start = |what: &str| {
             let (sender, requests) = unbounded();
-            let worker = Worker {
-                path: path.to_owned(),
-                open: VecDeque::new(),
-                ends: ends.clone(),
-                parker: Arc::clone(parker),
-            };
+            let (worker, ends, parker) = (Worker::new(path), ends.clone(), Arc::clone(parker));
             let name = format!("{what}-{lane}");
-            std::thread::Builder::new().name(name).spawn(move || worker.run(&requests))?;
+            let run = move || worker.run(&requests, &ends, &parker);
+            std::thread::Builder::new().name(name).spawn(run)?;
             io::Result::Ok(sender)
         };
-        Ok(Self { urgent: start("log")?, other: start("files")?, done })
+        let (urgent, other) = (start("log")?, start("files")?);
+        let (here, took) = (Worker::new(path), Duration::MAX);
+        Ok(Self { urgent, other, done, ends, kept: None, here, took })
     }
 
     pub(crate) fn submit(&self, request: DiskRequest) {
@@ -58,9 +77,50 @@ impl LaneDisk {
         thread.send(request).expect("the threads of a disk live as long as its lane");
     }
 
+    /// Takes a request of a lane that decides before it sleeps who writes its batches. Follow it with
+    /// [`LaneDisk::write_here`] or [`LaneDisk::hand_over`].
+    pub(crate) fn keep(&mut self, request: DiskRequest) {
+        let is_batch = request.owner == DiskOwner::Log && request.is_urgent();
+        if is_batch && self.took <= HERE_MAX {
+            debug_assert!(self.kept.is_none(), "one batch is under way at a time");
+            self.kept = Some(request);
+        } else {
+            self.submit(request);
+        }
+    }
+
+    /// Whether a batch waits for the decision.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Has the thread write the batch that was kept.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some(request) = self.kept.take() {
+            self.submit(request);
+        }
+    }
+
+    /// Writes and flushes the batch that was kept, and waits for that. The end of it is left with the
+    /// others.
+    pub(crate) fn write_here(&mut self) {
+        if let Some(request) = self.kept.take() {
+            let done = self.here.perform(request);
+            self.ends.send(done).expect("the other end is here");
+        }
+    }
+
     /// The end of a request, if one has come.
-    pub(crate) fn take(&self) -> Option<DiskDone> {
-        self.done.try_recv().ok()
+    pub(crate) fn take(&mut self) -> Option<DiskDone> {
+        let done = self.done.try_recv().ok()?;
+        Some(self.noted(done))
+    }
+
+    fn noted(&mut self, done: DiskDone) -> DiskDone {
+        if done.owner == DiskOwner::Log && !done.completion.bytes.is_empty() {
+            self.took = done.took;
+        }
+        done
     }
 
     /// Waits for the end of a request.
@@ -82,29 +142,46 @@ impl LaneDisk {
 struct Worker {
     path: PathBuf,
     /// The newest last.
-    open: VecDeque<(Name, File)>,
-    ends: Sender<DiskDone>,
-    parker: Arc<Parker>,
+    open: VecDeque<Open>,
+    blocks: Blocks,
+    /// Whether the request in hand is the log's.
+    is_of_log: bool,
 }
 
 impl Worker {
-    fn run(mut self, requests: &Receiver<DiskRequest>) {
-        for DiskRequest { owner, ticket, mut request } in requests {
-            let begun = Instant::now();
-            let (result, error) = match self.carry_out(&request) {
-                Ok(()) => (Ok(()), String::new()),
-                Err((why, error)) => (Err(why), self.tell(&request, &error)),
-            };
-            let bytes = match &mut request {
-                Request::Write { bytes, .. } => std::mem::take(bytes),
-                _ => Vec::new(),
-            };
-            let completion = Completion { ticket, result, bytes };
-            let took = begun.elapsed();
+    fn new(path: &Path) -> Self {
+        let (path, blocks) = (path.to_owned(), Blocks::default());
+        Self { path, open: VecDeque::new(), blocks, is_of_log: false }
+    }
+
+    fn run(
+        mut self,
+        requests: &Receiver<DiskRequest>,
+        ends: &Sender<DiskDone>,
+        parker: &Arc<Parker>,
+    ) {
+        for request in requests {
+            let done = self.perform(request);
             // A lane that has ended waits for nothing.
-            let _ = self.ends.send(DiskDone { owner, completion, took, error });
-            self.parker.unpark();
+            let _ = ends.send(done);
+            parker.unpark();
         }
+    }
+
+    fn perform(&mut self, request: DiskRequest) -> DiskDone {
+        let DiskRequest { owner, ticket, mut request } = request;
+        let begun = Instant::now();
+        self.is_of_log = owner == DiskOwner::Log;
+        let (result, error) = match self.carry_out(&request) {
+            Ok(()) => (Ok(()), String::new()),
+            Err((why, error)) => (Err(why), self.tell(&request, &error)),
+        };
+        let bytes = match &mut request {
+            Request::Write { bytes, .. } => std::mem::take(bytes),
+            _ => Vec::new(),
+        };
+        let completion = Completion { ticket, result, bytes };
+        DiskDone { owner, completion, took: begun.elapsed(), error }
     }
 
     fn carry_out(&mut self, request: &Request) -> Result<(), (DiskError, io::Error)> {
@@ -112,26 +189,22 @@ impl Worker {
             Request::Create { file } => {
                 self.forget(file);
                 let path = self.path.join(&**file);
-                let created = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-                let created = created.map_err(classed)?;
-                self.keep(file, created);
+                File::create(path).map_err(classed)?;
                 Ok(())
             }
             Request::Zero { file, offset, bytes, flush } => {
                 let (mut at, end) = (*offset, offset + u64::from(*bytes));
                 let zeros = vec![0; ZEROS];
-                let open = self.file(file)?;
                 while at < end {
                     let length = (end - at).min(ZEROS as u64);
-                    open.write_all_at(&zeros[..length as usize], at).map_err(classed)?;
+                    self.write(file, at, &zeros[..length as usize])?;
                     at += length;
                 }
-                flushed(open, *flush)
+                self.flush(*flush)
             }
             Request::Write { file, offset, bytes, flush } => {
-                let open = self.file(file)?;
-                open.write_all_at(bytes, *offset).map_err(classed)?;
-                flushed(open, *flush)
+                self.write(file, *offset, bytes)?;
+                self.flush(*flush)
             }
             Request::Remove { file } => {
                 self.forget(file);
@@ -141,25 +214,55 @@ impl Worker {
         }
     }
 
-    fn file(&mut self, name: &Name) -> Result<&File, (DiskError, io::Error)> {
-        if !self.open.iter().any(|(open, _)| open == name) {
-            let path = self.path.join(&**name);
-            let file = OpenOptions::new().write(true).open(path).map_err(classed)?;
-            self.keep(name, file);
+    /// Writes all of the bytes, those of the log past the cache if they are whole blocks.
+    fn write(&mut self, name: &Name, at: u64, bytes: &[u8]) -> Result<(), (DiskError, io::Error)> {
+        let is_whole = at.is_multiple_of(BLOCK as u64) && bytes.len().is_multiple_of(BLOCK);
+        self.open(name, is_whole && self.is_of_log).map_err(classed)?;
+        let Self { open, blocks, .. } = self;
+        let open = open.back().expect("it was opened");
+        if !open.is_direct {
+            return open.file.write_all_at(bytes, at).map_err(classed);
         }
-        let found = self.open.iter().find(|(open, _)| open == name);
-        Ok(&found.expect("it was opened").1)
+        match open.file.write_all_at(blocks.of(bytes), at) {
+            // The device has larger blocks. Nothing of this part was written.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                self.open(name, false).map_err(classed)?;
+                let open = self.open.back().expect("it was opened");
+                open.file.write_all_at(bytes, at).map_err(classed)
+            }
+            result => result.map_err(classed),
+        }
     }
 
-    fn keep(&mut self, name: &Name, file: File) {
-        if self.open.len() == OPEN_MAX {
+    /// Flushes the file that was written last.
+    fn flush(&self, wanted: bool) -> Result<(), (DiskError, io::Error)> {
+        if wanted {
+            let open = self.open.back().expect("it was written");
+            open.file.sync_data().map_err(|error| (DiskError::Flush, error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file the newest that is open.
+    fn open(&mut self, name: &Name, wants_direct: bool) -> io::Result<()> {
+        let found = self.open.iter().position(|open| open.name == *name);
+        if let Some(open) = found.and_then(|at| self.open.remove(at))
+            && (wants_direct || !open.is_direct)
+        {
+            self.open.push_back(open);
+            return Ok(());
+        }
+        while self.open.len() >= OPEN_MAX {
             self.open.pop_front();
         }
-        self.open.push_back((name.clone(), file));
+        let path = self.path.join(&**name);
+        let opened = Open::new(name, &path, wants_direct)?;
+        self.open.push_back(opened);
+        Ok(())
     }
 
     fn forget(&mut self, name: &Name) {
-        self.open.retain(|(open, _)| open != name);
+        self.open.retain(|open| open.name != *name);
     }
 
     fn tell(&self, request: &Request, error: &io::Error) -> String {
@@ -173,11 +276,52 @@ impl Worker {
     }
 }
 
-fn flushed(file: &File, wanted: bool) -> Result<(), (DiskError, io::Error)> {
-    if wanted {
-        file.sync_data().map_err(|error| (DiskError::Flush, error))?;
+/// A file that is open.
+struct Open {
+    name: Name,
+    file: File,
+    /// Whether what is written goes past the cache of the system.
+    is_direct: bool,
+}
+
+impl Open {
+    fn new(name: &Name, path: &Path, wants_direct: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.write(true);
+        if wants_direct {
+            let direct = OFlags::DIRECT.bits() as i32;
+            match options.clone().custom_flags(direct).open(path) {
+                Ok(file) => return Ok(Self { name: name.clone(), file, is_direct: true }),
+                // The file system has no such thing.
+                Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let file = options.open(path)?;
+        Ok(Self { name: name.clone(), file, is_direct: false })
     }
-    Ok(())
+}
+
+/// Memory in which bytes lie as a write past the cache wants them.
+#[derive(Default)]
+struct Blocks {
+    memory: Vec<u8>,
+}
+
+impl Blocks {
+    /// The same bytes, where they are if that is at the beginning of a block.
+    fn of<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if bytes.as_ptr().align_offset(BLOCK) == 0 {
+            return bytes;
+        }
+        if self.memory.len() < bytes.len() + BLOCK {
+            self.memory = vec![0; bytes.len() + BLOCK];
+        }
+        let start = self.memory.as_ptr().align_offset(BLOCK);
+        let blocks = &mut self.memory[start..start + bytes.len()];
+        blocks.copy_from_slice(bytes);
+        blocks
+    }
 }
 
 /// Makes the names of files durable.
@@ -195,10 +339,8 @@ fn classed(error: io::Error) -> (DiskError, io::Error) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_durability::Ticket;
-    use quorate_node::DiskOwner;
-
     use super::*;
+    use quorate_durability::Ticket;
 
     #[test]
     fn errors_are_told_apart() {
@@ -258,5 +400,101 @@ mod tests {
         let bytes = fs::read(path.join("a.segment")).unwrap();
         assert_eq!((bytes.len(), &bytes[4096..4101]), (300_000, &b"batch"[..]));
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// Whole blocks and others, wherever they lie in memory, in one file in turn.
+    #[test]
+    fn what_goes_past_the_cache_is_what_was_asked_for() {
+        let path = std::env::temp_dir().join(format!("quorate-direct-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        let file = Name::from("b.segment");
+        let write = |offset: u64, bytes: &[u8]| Request::Write {
+            file: file.clone(),
+            offset,
+            bytes: bytes.to_vec(),
+            flush: true,
+        };
+        let content: Vec<u8> = (0..5 * BLOCK).map(|at| (at / 7) as u8).collect();
+        let zero = Request::Zero { file: file.clone(), offset: 0, bytes: 600_064, flush: true };
+        let ends = answers(
+            &path,
+            vec![
+                Request::Create { file: file.clone() },
+                zero,
+                write(2 * BLOCK as u64, &content),
+                write(9 * BLOCK as u64 + 5, &content[..100]),
+                write(7 * BLOCK as u64, &content[..BLOCK]),
+            ],
+        );
+        assert!(ends.iter().all(|end| end.completion.result.is_ok()), "{ends:?}");
+        let mut expected = vec![0; 600_064];
+        expected[2 * BLOCK..7 * BLOCK].copy_from_slice(&content);
+        expected[7 * BLOCK..8 * BLOCK].copy_from_slice(&content[..BLOCK]);
+        expected[9 * BLOCK + 5..][..100].copy_from_slice(&content[..100]);
+        assert!(fs::read(path.join(&*file)).unwrap() == expected);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// The lane writes itself what it has kept, or the thread does; the end of it is the same.
+    #[test]
+    fn a_batch_that_was_kept_is_written_by_the_lane_or_by_the_thread() {
+        let path = std::env::temp_dir().join(format!("quorate-kept-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", path.join("null.segment")).unwrap();
+        let poll = mio::Poll::new().unwrap();
+        let parker = Arc::new(crate::mesh::parker(poll.registry(), mio::Token(0)).unwrap());
+        let mut disk = LaneDisk::start(&path, LaneId(0), &parker).unwrap();
+        let request = |file: &str, request: fn(Name) -> Request| DiskRequest {
+            owner: DiskOwner::Log,
+            ticket: Ticket(1),
+            request: request(file.into()),
+        };
+        let batch = |file: &str| {
+            request(file, |file| Request::Write {
+                file,
+                offset: 4096,
+                bytes: vec![7; BLOCK],
+                flush: true,
+            })
+        };
+        disk.keep(request("a.segment", |file| Request::Create { file }));
+        assert!(!disk.keeps(), "only batches are kept");
+        assert_eq!(disk.wait().completion.result, Ok(()));
+        disk.keep(batch("a.segment"));
+        assert!(!disk.keeps(), "nobody knows how fast the disk is");
+        let first = disk.wait();
+        disk.noted(DiskDone { took: HERE_MAX, ..first.clone() });
+        disk.keep(batch("a.segment"));
+        assert!(disk.keeps() && !disk.has_done());
+        disk.write_here();
+        assert!(disk.has_done() && !disk.keeps());
+        assert_eq!(disk.take().expect("it was written").completion, first.completion);
+        disk.write_here();
+        assert!(!disk.has_done(), "there is nothing to write");
+        disk.noted(DiskDone { took: HERE_MAX, ..first.clone() });
+        disk.keep(batch("a.segment"));
+        disk.hand_over();
+        assert_eq!((disk.keeps(), disk.wait().completion), (false, first.completion.clone()));
+        disk.keep(batch("null.segment"));
+        disk.write_here();
+        let failed = disk.take().expect("it was tried");
+        assert_eq!(failed.completion.result, Err(DiskError::Flush));
+        assert!(failed.error.contains("null.segment"), "{}", failed.error);
+        disk.noted(DiskDone { took: HERE_MAX + Duration::from_nanos(1), ..first });
+        disk.keep(batch("a.segment"));
+        assert!(!disk.keeps(), "the disk is slow");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn blocks_begin_where_a_write_past_the_cache_wants_them() {
+        let mut blocks = Blocks::default();
+        let bytes: Vec<u8> = (0..3 * BLOCK + 1).map(|at| (at / 3) as u8).collect();
+        for start in [0, 1] {
+            let part = &bytes[start..start + 2 * BLOCK];
+            let aligned = blocks.of(part);
+            assert_eq!(aligned.as_ptr().align_offset(BLOCK), 0);
+            assert_eq!(aligned, part);
+        }
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Host {
     pub(crate) disk: Option<LaneDisk>,
     /// Whether that was said of it last.
     pub(crate) disk_was_full: bool,
+    /// Turns in which no answer has left that rests on a read.
+    pub(crate) turns_without_reads: u32,
     pub(crate) frontend: Frontend,
     pub(crate) clients: Clients,
     pub(crate) handshakes: PendingHandshakes,
@@ -113,6 +115,7 @@ impl Host {
             out: Outbox::new(),
             disk: None,
             disk_was_full: false,
+            turns_without_reads: 0,
             frontend: Frontend::new(clients),
             clients: Clients::default(),
             handshakes: PendingHandshakes::default(),
@@ -607,6 +610,9 @@ impl Host {
         let seal = self.lane.seal(clock::now(), needs, &mut self.out);
         if needs {
             self.frontend.seal(seal);
+            self.turns_without_reads = 0;
+        } else {
+            self.turns_without_reads = self.turns_without_reads.saturating_add(1);
         }
     }
 

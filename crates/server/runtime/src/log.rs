@@ -15,6 +15,8 @@ use quorate_types::LaneId;
 
 /// How often a lane says how much it has restored.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// For how many turns a lane that has served a read doesn't wait for the disk itself.
+const READS_REMEMBERED: u32 = 64;
 /// How long a lane that ends waits for the disk.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -65,7 +67,7 @@ impl Host {
     /// Writes what the lane asks for until something is on the disk.
     fn write_until(&mut self, is_there: impl Fn(&Lane) -> bool) -> Result<(), String> {
         while !is_there(&self.lane) {
-            match self.write_log(clock::now()) {
+            match self.write_log(clock::now(), false) {
                 Some(why) => return Err(why),
                 None => self.wait_for_disk(),
             }
@@ -80,7 +82,7 @@ impl Host {
 
     /// Tells the lane what the disk has done. Returns whether there was anything.
     pub(crate) fn take_disk_done(&mut self) -> bool {
-        let Some(disk) = &self.disk else { return false };
+        let Some(disk) = &mut self.disk else { return false };
         let mut any = false;
         while let Some(done) = disk.take() {
             any = true;
@@ -89,12 +91,19 @@ impl Host {
         any
     }
 
-    /// Has the disk write what is due. Gives why the process must end, if it must.
-    pub(crate) fn write_log(&mut self, now: quorate_types::Now) -> Option<String> {
-        let disk = self.disk.as_ref()?;
+    /// Has the disk write what is due. If the lane `may_keep` a batch, it decides before it sleeps who
+    /// writes that. Gives why the process must end, if it must.
+    pub(crate) fn write_log(&mut self, now: quorate_types::Now, may_keep: bool) -> Option<String> {
+        let disk = self.disk.as_mut()?;
         self.lane.write_log(now, &mut self.out);
+        let is_awaited = self.lane.awaits_log();
+        let keeps = may_keep && is_awaited && self.turns_without_reads >= READS_REMEMBERED;
         for request in self.out.disk.drain(..) {
-            disk.submit(request);
+            if keeps {
+                disk.keep(request);
+            } else {
+                disk.submit(request);
+            }
         }
         let is_full = self.lane.is_disk_full();
         if is_full != std::mem::replace(&mut self.disk_was_full, is_full) {
@@ -108,6 +117,25 @@ impl Host {
         self.out.failed.take()
     }
 
+    /// Whether a batch waits for somebody to write it.
+    pub(crate) fn keeps_batch(&self) -> bool {
+        self.disk.as_ref().is_some_and(LaneDisk::keeps)
+    }
+
+    /// The lane has other things to do: the thread writes the batch that was kept.
+    pub(crate) fn hand_batch_over(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.hand_over();
+        }
+    }
+
+    /// The lane has nothing to do but to wait for the batch that was kept, and writes it itself.
+    pub(crate) fn write_batch(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.write_here();
+        }
+    }
+
     fn wait_for_disk(&mut self) {
         let Some(disk) = &self.disk else { return };
         let done = disk.wait();
@@ -116,7 +144,8 @@ impl Host {
 
     /// The lane ends: what it has appended is made durable first, if the disk does that soon.
     pub(crate) fn close_log(&mut self) {
-        let Some(disk) = &self.disk else { return };
+        let Some(disk) = &mut self.disk else { return };
+        disk.hand_over();
         let begun = Instant::now();
         while !self.lane.close_log(clock::now(), &mut self.out) {
             for request in self.out.disk.drain(..) {

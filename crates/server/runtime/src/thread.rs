@@ -97,8 +97,17 @@ impl LaneThread {
 
     /// Sleeps until something happens or a deadline comes.
     fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<()> {
-        if busy {
-            return poll(&mut self.poll, events, Some(Duration::ZERO));
+        let keeps_batch = self.hosts.iter().any(Host::keeps_batch);
+        if busy || keeps_batch {
+            poll(&mut self.poll, events, Some(Duration::ZERO))?;
+        }
+        if keeps_batch {
+            let is_idle = !busy && events.is_empty() && !self.has_arrivals();
+            let write = if is_idle { Host::write_batch } else { Host::hand_batch_over };
+            self.hosts.iter_mut().for_each(write);
+        }
+        if busy || keeps_batch {
+            return Ok(());
         }
         // Acknowledgements are a few microseconds away, being woken for them costs tens.
         let awaits_peers = self.hosts.iter().any(|host| host.lane.is_busy());
@@ -322,8 +331,10 @@ impl LaneThread {
 
     /// Has the disks write what the turn has appended.
     fn write_logs(&mut self, now: Now) {
+        // Several nodes would wait for each other's disks.
+        let may_keep = self.hosts.len() == 1;
         for host in &mut self.hosts {
-            if let Some(why) = host.write_log(now) {
+            if let Some(why) = host.write_log(now, may_keep) {
                 (self.fail)(&format!("node {}: {why}", host.node));
             }
         }
