@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quorate_engine::Unfit;
-use quorate_node::{Durability, KeyspaceConfig, LogConfig};
+use quorate_node::{Durability, KeyspaceConfig, LogConfig, NodeConfig};
 use toml::Spanned;
 
 use super::file::{self, Keyspace};
@@ -13,6 +13,8 @@ use super::{ConfigError, Source, parts};
 
 /// Longest time between two flushes of what nobody waits for, in milliseconds.
 const FSYNC_INTERVAL_MS: RangeInclusive<u64> = 1..=60_000;
+/// Longest wait for members that are missing after a loss of all power, in milliseconds.
+const REVIVE_PATIENCE_MS: RangeInclusive<u64> = 0..=3_600_000;
 /// After how many bytes a snapshot may begin: below, a lane would do little else.
 const SNAPSHOT_AFTER: RangeInclusive<u64> = 1 << 20..=1 << 40;
 /// Bytes of a segment: it holds several batches, and is written whole before it is used.
@@ -21,9 +23,10 @@ const SEGMENT: RangeInclusive<u64> = 1 << 20..=1 << 30;
 const BLOCK: u64 = 4096;
 
 /// A checked `[disk]`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Disk {
     pub(super) dir: Option<PathBuf>,
+    pub(super) revive_patience: Duration,
     pub(super) log: LogConfig,
 }
 
@@ -42,6 +45,13 @@ impl Source<'_> {
                 let key = "[disk] fsync_interval_ms";
                 self.in_range(interval, key, FSYNC_INTERVAL_MS).map(Duration::from_millis)
             })?;
+        let revive_patience = disk.revive_patience_ms.as_ref().map_or(
+            Ok(NodeConfig::REVIVE_PATIENCE),
+            |patience| {
+                let key = "[disk] revive_patience_ms";
+                self.in_range(patience, key, REVIVE_PATIENCE_MS).map(Duration::from_millis)
+            },
+        )?;
         let bytes = |value: &Option<Spanned<String>>, key, range, default| match value {
             Some(size) => self.size_in(size, key, range),
             None => Ok(default),
@@ -54,7 +64,8 @@ impl Source<'_> {
         )?;
         let segment = bytes(&disk.segment, "[disk] segment", SEGMENT, default.segment_bytes)?;
         let segment_bytes = segment.next_multiple_of(BLOCK);
-        Ok(Disk { dir, log: LogConfig { fsync_interval, snapshot_after, segment_bytes } })
+        let log = LogConfig { fsync_interval, snapshot_after, segment_bytes };
+        Ok(Disk { dir, revive_patience, log })
     }
 
     fn size_in(

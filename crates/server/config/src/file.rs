@@ -86,6 +86,7 @@ pub(super) struct Runtime {
 pub(super) struct Disk {
     pub(super) dir: Option<Spanned<String>>,
     pub(super) fsync_interval_ms: Option<Spanned<i64>>,
+    pub(super) revive_patience_ms: Option<Spanned<i64>>,
     pub(super) snapshot_after: Option<Spanned<String>>,
     pub(super) segment: Option<Spanned<String>>,
 }

@@ -146,6 +146,7 @@ impl Config {
             suspect_after: self.suspect_after,
             clock_drift_ppm: self.clock_drift_ppm,
             sessions_max: self.sessions_max,
+            revive_patience: self.disk.revive_patience,
             log: self.disk.log,
             seed: quorate_runtime::random_seed(),
             ..NodeConfig::new(

@@ -343,12 +343,13 @@ fn durable(more: &str, disk: &str) -> String {
 
 #[test]
 fn a_durable_keyspace_has_a_directory_for_each_node() {
-    let disk = "[disk]\ndir = \"/data\"\nfsync_interval_ms = 5\nsnapshot_after = \"1gb\"\nsegment = \"2m\"\n";
+    let disk = "[disk]\ndir = \"/data\"\nfsync_interval_ms = 5\nrevive_patience_ms = 250\nsnapshot_after = \"1gb\"\nsegment = \"2m\"\n";
     let config = Config::parse("f", &durable("\"sync\"", disk)).unwrap();
     let node = config.node(2).unwrap();
     assert_eq!(node.keyspaces[0].durability, Durability::Sync);
     assert_eq!(config.directory(&node), Some("/data/node-2".into()));
     assert_eq!(node.log.fsync_interval, Duration::from_millis(5));
+    assert_eq!(node.revive_patience, Duration::from_millis(250));
     // A segment is a whole number of blocks.
     assert_eq!((node.log.snapshot_after, node.log.segment_bytes), (1 << 30, 2_002_944));
     let memory = Config::parse("f", &durable("\"memory\"", disk)).unwrap();
@@ -403,6 +404,7 @@ fn a_durability_that_can_not_be_is_an_error_with_its_line() {
     for (line, problem) in [
         ("dir = \"\"", "the name of the directory is empty"),
         ("fsync_interval_ms = 0", "0 is out of range; choose 1 to 60000"),
+        ("revive_patience_ms = 3600001", "3600001 is out of range; choose 0 to 3600000"),
         ("segment = \"1kb\"", "1024 bytes are out of range; choose 1048576 to 1073741824 bytes"),
         ("snapshot_after = \"much\"", "'much' is not a number of bytes"),
     ] {

@@ -124,6 +124,9 @@ pub struct NodeConfig {
     /// Beyond how many bytes a collection is large, where the engine has large ones; default
     /// [`quorate_types::limits::PACKED_BYTES_MAX`]. Nodes need not agree on it.
     pub packed_bytes_max: usize,
+    /// How long active members that are missing are waited for when a cluster could be revived from disks
+    /// without them; default [`NodeConfig::REVIVE_PATIENCE`].
+    pub revive_patience: Duration,
     /// How the log is written, if the driver gives the lanes one.
     pub log: LogConfig,
     /// Seeds incarnations, jitter and virtual ids. The runtime draws it from the system, a
@@ -151,6 +154,9 @@ impl NodeConfig {
     /// Default for [`NodeConfig::op_timeout`].
     pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
 
+    /// Default for [`NodeConfig::revive_patience`].
+    pub const REVIVE_PATIENCE: Duration = Duration::from_secs(10);
+
     /// A node with every default, of a cluster without a name, seeded by its id.
     pub fn new(
         node: NodeId,
@@ -171,6 +177,7 @@ impl NodeConfig {
             sessions_max: Self::SESSIONS_MAX,
             session_term: Self::SESSION_TERM,
             packed_bytes_max: limits::PACKED_BYTES_MAX,
+            revive_patience: Self::REVIVE_PATIENCE,
             keyspaces,
             log: LogConfig::default(),
             seed: u64::from(node.0),

@@ -316,6 +316,7 @@ fn membership_config(shared: &Shared, incarnation: Incarnation, seed: u64) -> Co
         groups: config.groups(),
         moving: config.moving(),
         revive_majority: config.has_quorums(),
+        revive_patience: config.revive_patience,
         seed,
         ..Config::new(config.node, incarnation, genesis)
     }
