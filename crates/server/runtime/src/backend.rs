@@ -20,6 +20,7 @@ use quorate_types::{
 
 use crate::clock;
 use crate::handle::{Stop, stop};
+use crate::loading::Loading;
 use crate::mesh::Parker;
 use crate::process;
 
@@ -31,6 +32,8 @@ pub(crate) struct NodeFacts {
     pub(crate) stop: Arc<Stop>,
     pub(crate) parkers: Vec<Arc<Parker>>,
     pub(crate) started: Instant,
+    /// How far the node has restored.
+    pub(crate) loading: Arc<Loading>,
     pub(crate) port: u16,
     /// By lane, the longest turn since the start or the last `CONFIG RESETSTAT`, in microseconds; 0
     /// if none was slow.

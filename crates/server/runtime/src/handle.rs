@@ -16,6 +16,7 @@ use quorate_wire::Hello;
 use crate::acceptor::Transit;
 use crate::clock;
 use crate::link::LinkCounts;
+use crate::loading::Loading;
 use crate::mesh::Parker;
 
 /// What a thread is asked to do by another, rarely enough for a channel.
@@ -111,6 +112,7 @@ pub struct NodeHandle {
     pub(crate) control: ThreadTasks,
     pub(crate) client_address: SocketAddr,
     pub(crate) started: Instant,
+    pub(crate) loading: Arc<Loading>,
 }
 
 /// What a node is doing, all in one.
@@ -152,6 +154,9 @@ impl NodeHandle {
 
     /// Why the node serves no clients at this moment; `None` if it serves them.
     pub fn not_serving(&self) -> Option<String> {
+        if let Some(progress) = self.loading.progress() {
+            return Some(format!("loading what is on the disk: {progress}"));
+        }
         let now = clock::monotonic();
         if self.shared.is_active() && self.shared.lease_until() > now {
             return None;

@@ -41,6 +41,7 @@ mod handle;
 mod handshakes;
 mod host;
 mod link;
+mod loading;
 mod log;
 mod mesh;
 mod net;

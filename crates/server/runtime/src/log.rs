@@ -7,6 +7,7 @@ use crate::clock;
 use crate::disk::LaneDisk;
 use crate::files_on_disk::FileDirectory;
 use crate::host::Host;
+use crate::loading::Loading;
 use crate::mesh::Parker;
 use crate::node_disk::NodeDisk;
 use crate::process;
@@ -26,7 +27,12 @@ impl Host {
     ///
     /// # Errors
     /// If what is there can't be restored: a sentence.
-    pub(crate) fn open_log(&mut self, node: &NodeDisk, parker: &Arc<Parker>) -> Result<(), String> {
+    pub(crate) fn open_log(
+        &mut self,
+        node: &NodeDisk,
+        parker: &Arc<Parker>,
+        loading: &Loading,
+    ) -> Result<(), String> {
         let lane = self.lane.id();
         let found = node.take(lane);
         let (all, begun) = (found.entries, Instant::now());
@@ -34,6 +40,7 @@ impl Host {
         let mut restored = (0, 0);
         let mut progress = |entries, bytes| {
             restored = (entries, bytes);
+            loading.note(lane, entries);
             if said.elapsed() >= PROGRESS_EVERY {
                 said = Instant::now();
                 tracing::info!(node = %self.node, %lane, entries, bytes, of = all, "restoring");
@@ -61,6 +68,7 @@ impl Host {
         node.lanes.wait();
         self.write_until(|lane| lane.is_ready())?;
         node.lanes.wait();
+        loading.lane_is_ready();
         Ok(())
     }
 

@@ -168,6 +168,11 @@ impl NodeDisk {
         })
     }
 
+    /// How many entries the lanes have left, before they take them.
+    pub(crate) fn entries(&self) -> u64 {
+        self.found.iter().map(|found| lock(found).as_ref().map_or(0, |found| found.entries)).sum()
+    }
+
     /// What a lane has left. Each lane takes it once.
     pub(crate) fn take(&self, lane: LaneId) -> LaneFound {
         let found = lock(&self.found[usize::from(lane.0)]).take();

@@ -16,6 +16,7 @@ use crate::acceptor::Acceptor;
 use crate::backend::NodeFacts;
 use crate::handle::{Handle, Inner, NodeHandle, Stop, ThreadTasks};
 use crate::host::Host;
+use crate::loading::{self, Loading};
 use crate::mesh::{self, Parker, Post};
 use crate::node_disk::NodeDisk;
 use crate::stopwatch::Stopwatch;
@@ -134,6 +135,9 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     let mut blueprints = Vec::new();
     for node in nodes {
         let (blueprint, ports) = blueprint(node, &stop, &parkers)?;
+        if blueprint.facts.loading.progress().is_some() {
+            loading::answer_clients(&ports.0, &blueprint.facts.loading)?;
+        }
         listeners.push(ports);
         blueprints.push(blueprint);
     }
@@ -199,12 +203,14 @@ fn blueprint(
     let kept = node.config.keyspaces.iter().map(|keyspace| keyspace.durability).max();
     let kept = kept.filter(|_| node.disk.is_some()).unwrap_or_default();
     node.settings.log.store(kept as u64, Ordering::Relaxed);
+    let entries = node.disk.as_ref().map_or(0, NodeDisk::entries);
     let facts = NodeFacts {
         shared: Shared::new(node.config),
         guests: node.guests,
         stop: Arc::clone(stop),
         parkers: parkers.to_vec(),
         started: clock::monotonic(),
+        loading: Arc::new(Loading::new(lanes, entries)),
         port: client_address.port(),
         longest_turns: (0..lanes).map(|_| AtomicU64::new(0)).collect(),
         resident: AtomicU64::new(0),
@@ -236,6 +242,7 @@ impl Blueprint {
             control: control.clone(),
             client_address: self.client_address,
             started: self.facts.started,
+            loading: Arc::clone(&self.facts.loading),
         }
     }
 }
@@ -269,7 +276,7 @@ impl Seat {
         let parker = &self.threads[self.number].parker;
         for (host, blueprint) in hosts.iter_mut().zip(blueprints) {
             if let Some(disk) = &blueprint.disk
-                && let Err(why) = host.open_log(disk, parker)
+                && let Err(why) = host.open_log(disk, parker, &blueprint.facts.loading)
             {
                 (options.fail)(&format!("{}: {why}", disk.path.display()));
             }
