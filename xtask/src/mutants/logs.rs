@@ -5,6 +5,7 @@ use super::Mutant;
 
 const LOG: Check = Tests("hermes", "log::");
 const ZEUS_LOG: Check = Tests("zeus", "log::");
+const ZEUS_PARTS: Check = Tests("zeus", "parts::");
 const ZEUS_CUTS: Check = Tests("zeus", "calls_take_effect_once_across");
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -167,6 +168,97 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "zeus",
         guard: "what a node that is not active has restored goes",
         checks: &[ZEUS_CUTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_part_not_awaited",
+        home: "zeus",
+        guard: "a follower acknowledges a transaction when the logs of all its lanes have it",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_own_part_not_awaited",
+        home: "zeus",
+        guard: "a coordinator commits a transaction when the logs of all its lanes have it",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_part_not_appended",
+        home: "zeus",
+        guard: "what another lane writes to a key is in the log of the key's lane",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_part_answered_early",
+        home: "zeus",
+        guard: "a lane has its part of a transaction when that is durable",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_part_before_whole",
+        home: "zeus",
+        guard: "a part comes behind the transaction, so that none comes back without it",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_part_of_what_was_left",
+        home: "zeus",
+        guard: "a part of what the node keeps no more is not appended",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_undecided_of_one_lane",
+        home: "zeus",
+        guard: "what one lane has undecided nobody reads on any",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_parts_not_given_anew",
+        home: "zeus",
+        guard: "what is replayed is in the logs of all its lanes, again",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_recovered_before_durable",
+        home: "zeus",
+        guard: "what a node replays is in its own logs before it says so",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_floor_of_one_lane",
+        home: "zeus",
+        guard: "what the floor of a key's lane has passed is committed, whichever lane ran it",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_copy_trusts_other_lanes",
+        home: "zeus",
+        guard: "a learner has copied a key when the log of the key's lane has it",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_lane_forgets_all",
+        home: "zeus",
+        guard: "a lane forgets its own keys when those are of no use",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_snapshot_of_one_lane",
+        home: "node",
+        guard: "a snapshot counts when the logs of all lanes have what it has seen",
+        checks: &[Tests("node", "a_snapshot_counts_when")],
         in_gate: false,
     },
 ];

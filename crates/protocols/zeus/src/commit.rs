@@ -331,6 +331,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 effects.probe("zeus: a commit waits for the log");
                 break;
             }
+            let name = (self.layout.number, self.pipeline.committed + 1);
+            if self.log.parts.lacks(name) && !mutant!("zeus_own_part_not_awaited") {
+                break;
+            }
             let front = self.pipeline.slots.pop_front().expect("it was seen");
             self.pipeline.committed += 1;
             told = told.union(front.followers);

@@ -361,6 +361,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             call: &call,
         };
         self.append_update(&appended, effects);
+        if self.joining.is_some() {
+            self.log.note_copied();
+        }
         let stream = self.streams.get_mut(&coordinator).expect("it was found");
         stream.applied.get_mut(slot).expect("it was found").wholes = wholes;
         true
@@ -480,12 +483,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         left
     }
 
-    /// A value has come with its transaction.
+    /// A value has come with its transaction, and is in the log of this lane.
     pub(crate) fn note_arrived(&mut self, key: &[u8], version: Timestamp) {
         if let Some(joining) = &mut self.joining
             && joining.awaited.get(key).is_some_and(|awaited| *awaited <= version)
         {
             joining.awaited.remove(key);
+            self.log.note_copied();
         }
     }
 

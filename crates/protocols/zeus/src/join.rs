@@ -306,10 +306,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.counters.copied += 1;
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
+        let has_logged = self.has_logged(meta.version);
         let joining = self.joining.as_mut().expect("it copies");
         if entry.is_under_way {
-            if meta.version < entry.version {
+            if meta.version < entry.version || !has_logged {
                 joining.awaited.insert(entry.key.into(), entry.version);
+            } else {
+                self.log.note_copied();
             }
         } else {
             joining.awaited.remove(entry.key);
@@ -326,7 +329,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 record.set_meta(Meta { version, data, ..record.meta().or(absent) });
                 self.sweep.note(entry.key, entry.content);
                 drop(record);
-                self.append_record(entry.key, effects);
+                self.append_copy(entry.key, entry.version, entry.content, effects);
+            } else if !has_logged {
+                self.append_copy(entry.key, entry.version, entry.content, effects);
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;

@@ -139,6 +139,18 @@ pub enum Letter<X: Command> {
         /// So often since the last time.
         uses: u32,
     },
+    /// To a key's lane: what a transaction of mine, which my log has, leaves in keys of yours.
+    Part {
+        /// Comes back with the answer.
+        number: u64,
+        /// As it is appended.
+        part: Key,
+    },
+    /// Back: it is on disk.
+    Kept {
+        /// As it was sent.
+        number: u64,
+    },
     /// To the other lanes: a key of this unit bounces.
     Bounces {
         /// The unit.
@@ -232,6 +244,11 @@ impl<X: Command> Lanes<X> {
         }
     }
 
+    /// Whether no epoch of this life has begun here.
+    pub(crate) fn is_new(&self) -> bool {
+        self.first_epoch.is_none()
+    }
+
     /// Whether this lane waits for the others to begin an epoch.
     pub(crate) fn is_stopped(&self) -> bool {
         self.next_view.is_some()
@@ -313,6 +330,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: old view");
         }
         self.lanes.next_view = Some(view.clone());
+        self.forget_other_cluster(view);
         self.drop_copies();
         self.reach(now, Stage::Stopped, view.epoch, effects);
     }
@@ -356,8 +374,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !all && !mutant!("zeus_lanes_begin_apart") {
             return;
         }
-        let is_empty = self.lanes.first_epoch.is_none() && !self.log.is_restored;
-        if stage == Stage::Stopped && is_empty {
+        let next = self.lanes.next_view.as_ref().filter(|_| stage == Stage::Stopped);
+        if next.is_some_and(|view| self.begins_empty(view)) {
             self.table.reset();
         }
         for lane in (1..self.config.lanes).map(LaneId) {
@@ -502,7 +520,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Letter::Changed { key } => {
                 let version = self.meta(&key).version;
                 self.note_key(&key);
-                self.note_arrived(&key, version);
+                if !self.log.is_kept {
+                    self.note_arrived(&key, version);
+                }
                 self.changed.insert(key);
             }
             Letter::Watch { at } => {
@@ -511,6 +531,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Letter::Known { at } => self.on_known(from, epoch, at, effects),
             Letter::WantCopy { key } => self.want_copy(now, &key, effects),
             Letter::Used { key, uses } => self.on_used(&key, uses),
+            Letter::Part { number, part } => self.on_part(from, number, &part, effects),
+            Letter::Kept { number } => self.on_kept(from, number, effects),
             Letter::Bounces { unit } => {
                 self.hold(now, &unit);
             }

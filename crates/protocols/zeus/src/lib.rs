@@ -96,11 +96,13 @@ mod looks;
 mod message;
 mod meta;
 mod ownership;
+mod parts;
 mod placement;
 mod readers;
 mod recovery;
 mod refusals;
 mod remote;
+mod snapshots;
 mod state;
 mod sweep;
 mod touches;
@@ -198,6 +200,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a transaction goes to another lane",
         "zeus: a transaction has waited for too long",
         "zeus: a transaction is applied to a key that was learnt",
+        "zeus: a transaction is in the logs of several lanes",
         "zeus: a transaction is replayed",
         "zeus: a transaction is sent again",
         "zeus: a transaction waits for its keys",
@@ -478,6 +481,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             && self.rounds.is_empty()
             && self.recovery.is_none()
             && self.copies.is_at_rest()
+            && self.log.parts.is_at_rest()
             && self.readers.is_at_rest()
             && self.streams.values().all(|stream| stream.applied.is_empty())
     }

@@ -9,11 +9,13 @@
 //! FLOORS  5 | known u64 | at u64 | promised u64
 //! CALLS   6 | shard u8 | sessions        records of calls
 //! HEAD    7 | cluster u64                the beginning of a snapshot
+//! PART    8 | version u64 | writer u32 | items          of a transaction that another lane runs
 //! item:   key | flags u8 | [base version u64, writer u32] | content
 //! ```
 //! Keys carry a length of four bytes; the last field fills the entry. Flags of an UPDATE: 1 it depends on
 //! others, 2 it is a call; of an item: 1 it has a value, 2 that changes a base in place, 4 this node keeps
-//! the key. A node that keeps one key of a transaction has all of it in its log, to replay it.
+//! the key. A node that keeps one key of a transaction has all of it in its log, to replay it. A lane restores
+//! its own keys; what other lanes write to them is in its log as their parts (`parts.rs`).
 //!
 //! **Before a promise leaves.** A follower acknowledges a transaction behind the place at which it has
 //! appended it. The coordinator counts as one more: it commits a slot, and answers, when its own entry is
@@ -32,28 +34,38 @@
 //! under dependencies, as at any live node, and replays go in their order. How far a coordinator had
 //! committed each of its updates says. What came after the last is taken for undecided. If a later version
 //! of a key is decided, or the floor is not below, the transaction is committed, though, and may have been
-//! forgotten by others since: then it must not be replayed to a replica that joins.
+//! forgotten by others since: then it must not be replayed to a replica that joins. The floor is that of the
+//! transaction's lane, or of a key's.
+//!
+//! *Of several lanes* each reads its log first. Then each puts what it has undecided into the keys of the
+//! others: the parts may have come back without the word that the transaction is undecided, or not at all. A
+//! later version of such a key that another lane has written shows that it is committed, since a key is lent
+//! only when it is.
 //!
 //! **One node restarts, or is not active in the first view that names it.** What it has restored goes, and
 //! it copies everything anew.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Collection, Command, Content, Effects, Journal, LaneShared, Record as _, SavePoint, Scan,
-    Table, Unreadable, is_collection, mutant,
+    Collection, Command, Content, Effects, Journal, LaneShared, Protocol, Record as _, Scan, Table,
+    Unreadable, is_collection, mutant,
 };
-use quorate_rifl::LeaseId;
 use quorate_types::placement::shard_of;
-use quorate_types::{Incarnation, Lsn, MemberNumber, Timestamp, View, WriterId, limits};
+use quorate_types::{
+    Incarnation, LaneId, Lsn, MemberNumber, Timestamp, View, WriterId, lane_of_key, limits,
+};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::called::Answered;
 use crate::deltas::{Wholes, change};
+use crate::floor::KNOWN;
 use crate::follower::Applied;
+use crate::join::RECORDS;
 use crate::message::{Item, Items, Slots, read_content, read_key, write_content};
-use crate::meta::{DataState, Extra, Meta};
+use crate::meta::{DataState, Meta};
+use crate::parts::{Name, Parts};
 use crate::state::{Key, Zeus};
 
 const CLUSTER: u8 = 1;
@@ -62,7 +74,8 @@ const RECORD: u8 = 3;
 const GONE: u8 = 4;
 const FLOORS: u8 = 5;
 const CALLS: u8 = 6;
-const HEAD: u8 = 7;
+pub(crate) const HEAD: u8 = 7;
+const PART: u8 = 8;
 
 const DEPENDS: u8 = 1;
 const CALL: u8 = 2;
@@ -71,23 +84,18 @@ const VALUE: u8 = 1;
 const BASE: u8 = 2;
 const KEPT: u8 = 4;
 
-/// Records that are looked up at a time while a snapshot is written.
-const SAVE_RECORDS: usize = 12;
-
-/// The parts of a snapshot, in order.
-const HEAD_PART: u8 = 0;
-const OWN_PART: u8 = 1;
-const STREAMS_PART: u8 = 2;
-const RECORDS_PART: u8 = 3;
-const CALLS_PART: u8 = 4;
-const FLOORS_PART: u8 = 5;
+/// The cell in which a lane tells the others of which cluster its log is.
+const CLUSTER_CELL: usize = 1;
 
 /// What a node knows of its log.
 #[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Log {
     pub(crate) journal: Journal,
+    /// Whether what is appended is kept.
+    pub(crate) is_kept: bool,
+    pub(crate) parts: Parts,
     /// The cluster that its entries are of.
-    cluster: Incarnation,
+    pub(crate) cluster: Incarnation,
     /// Whether a view has come that names this life.
     has_begun: bool,
     /// Whether what it holds before that was restored.
@@ -96,17 +104,52 @@ pub(crate) struct Log {
     goes_on: bool,
     /// Where what was copied last was appended.
     copied_at: Lsn,
+    /// Where what was replayed last was appended.
+    replayed_at: Lsn,
+    /// While it is read: keys of other lanes that undecided transactions have written.
+    others: BTreeMap<Name, BTreeSet<Key>>,
 }
 
 impl Log {
+    /// Appends an entry. Gives its place.
+    pub(crate) fn append<P: Protocol + ?Sized>(
+        &mut self,
+        effects: &mut impl Effects<P>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Lsn {
+        let is_kept = &mut self.is_kept;
+        self.journal.append(effects, |log| {
+            *is_kept = true;
+            encode(log);
+        })
+    }
+
     /// Whether all that was copied is durable.
     pub(crate) fn has_copied(&self) -> bool {
         self.journal.is_durable(self.copied_at) || mutant!("zeus_copied_not_durable")
     }
 
+    /// What was to be copied has come with what was appended.
+    pub(crate) fn note_copied(&mut self) {
+        self.copied_at = self.journal.appended();
+    }
+
+    /// What is replayed is in what was appended.
+    pub(crate) fn note_replayed(&mut self) {
+        self.replayed_at = self.journal.appended();
+    }
+
+    /// Whether the logs of this node have all that was replayed here of these coordinators.
+    pub(crate) fn has_replayed(&self, gone: &[MemberNumber]) -> bool {
+        let lacks = |from: &MemberNumber| self.parts.lacks_any(*from);
+        self.journal.is_durable(self.replayed_at) && !gone.iter().any(lacks)
+            || mutant!("zeus_recovered_before_durable")
+    }
+
     /// A life ends. What the next one begins with is not what the log has.
     pub(crate) fn end_life(&mut self) {
         (self.has_begun, self.is_restored, self.goes_on) = (false, false, false);
+        self.parts.end_life();
     }
 }
 
@@ -124,12 +167,15 @@ pub(crate) struct Appended<'a> {
     pub(crate) call: &'a [u8],
 }
 
-fn write_update(update: &Appended<'_>, keeps: impl Fn(&[u8]) -> bool, log: &mut Vec<u8>) {
+pub(crate) fn write_update(
+    update: &Appended<'_>,
+    keeps: impl Fn(&[u8]) -> bool,
+    log: &mut Vec<u8>,
+) {
     let Appended { coordinator, slot, committed, version, depends_on, items, wholes, call } =
         *update;
     let mut writer = Writer(log);
     writer.u8(UPDATE);
-    let flag = |is_set, flag| if is_set { flag } else { 0 };
     writer.u8(flag(!depends_on.is_empty(), DEPENDS) | flag(!call.is_empty(), CALL));
     writer.u32(coordinator.0);
     writer.u64(slot);
@@ -143,31 +189,68 @@ fn write_update(update: &Appended<'_>, keeps: impl Fn(&[u8]) -> bool, log: &mut 
     if let Some(call) = Answered::trusted(call) {
         call.encode(&mut writer);
     }
-    for item in items.iter() {
-        let mut writer = Writer(log);
-        writer.bytes(item.key);
-        let whole = item.base.and_then(|_| wholes.get(item.key));
-        let base = item.base.filter(|_| whole.is_none());
-        let flags = flag(item.content.is_some(), VALUE) | flag(base.is_some(), BASE);
-        writer.u8(flags | flag(keeps(item.key), KEPT));
-        if let Some(base) = base {
-            writer.timestamp(base);
+    items.iter().for_each(|item| write_item(&item, wholes, keeps(item.key), log));
+}
+
+fn write_item(item: &Item<'_>, wholes: &Wholes, is_kept: bool, log: &mut Vec<u8>) {
+    let mut writer = Writer(log);
+    writer.bytes(item.key);
+    let whole = item.base.and_then(|_| wholes.get(item.key));
+    let base = item.base.filter(|_| whole.is_none());
+    let flags = flag(item.content.is_some(), VALUE) | flag(base.is_some(), BASE);
+    writer.u8(flags | flag(is_kept, KEPT));
+    if let Some(base) = base {
+        writer.timestamp(base);
+    }
+    let (mut packed, content) = (Vec::new(), item.content);
+    let content = content.map(|content| match whole {
+        Some(whole) => {
+            whole.pack(&mut packed);
+            Content { bytes: &packed, ..content }
         }
-        let (mut packed, content) = (Vec::new(), item.content);
-        let content = content.map(|content| match whole {
-            Some(whole) => {
-                whole.pack(&mut packed);
-                Content { bytes: &packed, ..content }
-            }
-            None => content,
-        });
-        if content.is_some() {
-            write_content(&mut writer, content);
-        }
+        None => content,
+    });
+    if content.is_some() {
+        write_content(&mut writer, content);
     }
 }
 
-fn write_record(key: &[u8], version: Timestamp, content: Option<Content<'_>>, log: &mut Vec<u8>) {
+fn flag(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
+}
+
+/// Adds a key to a part of a transaction.
+pub(crate) fn write_part(version: Timestamp, item: &Item<'_>, wholes: &Wholes, part: &mut Vec<u8>) {
+    if part.is_empty() {
+        let mut writer = Writer(part);
+        writer.u8(PART);
+        writer.timestamp(version);
+    }
+    write_item(item, wholes, true, part);
+}
+
+/// Reads a part: its version, and the items.
+pub(crate) fn read_part(part: &[u8]) -> Result<(Timestamp, Vec<Item<'_>>), Malformed> {
+    let mut reader = Reader(part);
+    if reader.u8()? != PART {
+        return Err(Malformed("no part of a transaction"));
+    }
+    let (version, mut items) = (reader.timestamp()?, Vec::new());
+    while !reader.0.is_empty() {
+        if items.len() >= limits::TXN_KEYS_MAX {
+            return Err(Malformed("more keys than a transaction has"));
+        }
+        items.push(read_item(&mut reader)?.0);
+    }
+    Ok((version, items))
+}
+
+pub(crate) fn write_record(
+    key: &[u8],
+    version: Timestamp,
+    content: Option<Content<'_>>,
+    log: &mut Vec<u8>,
+) {
     let mut writer = Writer(log);
     writer.u8(RECORD);
     writer.timestamp(version);
@@ -175,20 +258,20 @@ fn write_record(key: &[u8], version: Timestamp, content: Option<Content<'_>>, lo
     write_content(&mut writer, content);
 }
 
-fn write_number(kind: u8, number: u64, log: &mut Vec<u8>) {
+pub(crate) fn write_number(kind: u8, number: u64, log: &mut Vec<u8>) {
     let mut writer = Writer(log);
     writer.u8(kind);
     writer.u64(number);
 }
 
-fn write_floors([known, at, promised]: [u64; 3], log: &mut Vec<u8>) {
+pub(crate) fn write_floors([known, at, promised]: [u64; 3], log: &mut Vec<u8>) {
     write_number(FLOORS, known, log);
     let mut writer = Writer(log);
     writer.u64(at);
     writer.u64(promised);
 }
 
-fn write_calls(shard: u8, sessions: &[u8], log: &mut Vec<u8>) {
+pub(crate) fn write_calls(shard: u8, sessions: &[u8], log: &mut Vec<u8>) {
     let mut writer = Writer(log);
     writer.u8(CALLS);
     writer.u8(shard);
@@ -225,10 +308,33 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // The owner keeps what it writes until it gives the key away.
         let is_own = update.coordinator == layout.number;
         let keeps = |key: &[u8]| is_own || layout.in_group(key);
-        self.log.journal.append(effects, |log| write_update(update, keeps, log))
+        let lsn = self.log.append(effects, |log| write_update(update, keeps, log));
+        self.spread(update, lsn, effects);
+        lsn
     }
 
-    /// Appends what a key holds that was copied.
+    /// Appends what was copied of a key. Another lane may have written what is there by now.
+    pub(crate) fn append_copy(
+        &mut self,
+        key: &[u8],
+        version: Timestamp,
+        content: Option<Content<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !mutant!("zeus_copied_not_appended") {
+            self.log.append(effects, |log| write_record(key, version, content, log));
+            self.log.note_copied();
+        }
+    }
+
+    /// Whether the log of this lane has what a key holds at this version: what another lane has written
+    /// comes to it as a part, later.
+    pub(crate) fn has_logged(&self, version: Timestamp) -> bool {
+        let is_own = version.writer.lane(self.config.lanes) == self.config.lane;
+        !self.log.is_kept || is_own || mutant!("zeus_copy_trusts_other_lanes")
+    }
+
+    /// Appends what a key holds that has come with its ownership.
     pub(crate) fn append_record(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
         let table = &mut self.table;
         let append = |log: &mut Vec<u8>| {
@@ -237,7 +343,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             write_record(key, record.meta().version, record.whole(&mut packed), log);
         };
         if !mutant!("zeus_copied_not_appended") {
-            self.log.copied_at = self.log.journal.append(effects, append);
+            self.log.append(effects, append);
+            self.log.note_copied();
         }
     }
 
@@ -249,7 +356,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let append = |log: &mut Vec<u8>| write_calls(shard, sessions, log);
-        self.log.copied_at = self.log.journal.append(effects, append);
+        self.log.append(effects, append);
+        self.log.note_copied();
     }
 
     /// Appends that nothing is held of a key any more.
@@ -257,7 +365,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if mutant!("zeus_gone_not_appended") {
             return;
         }
-        self.log.journal.append(effects, |log| {
+        self.log.append(effects, |log| {
             let mut writer = Writer(log);
             writer.u8(GONE);
             writer.rest(key);
@@ -267,13 +375,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn append_floors(&mut self, effects: &mut impl Effects<Self>) {
         let floors = self.floor.kept();
         if !mutant!("zeus_floors_not_appended") {
-            self.log.journal.append(effects, |log| write_floors(floors, log));
+            self.log.append(effects, |log| write_floors(floors, log));
         }
     }
 
     /// The log is durable up to a place.
     pub(crate) fn on_durable(&mut self, lsn: Lsn, effects: &mut impl Effects<Self>) {
         self.log.journal.note_durable(lsn);
+        self.send_parts(effects);
+        self.tell_kept(effects);
         self.advance(effects);
     }
 
@@ -291,12 +401,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 reader.end()?;
                 if !self.log.cluster.shares_data_with(cluster) {
                     self.forget_restored();
+                    self.forget_records();
                 }
-                self.log.cluster = cluster;
+                self.restore_cluster(cluster);
             }
             HEAD => {
-                self.log.cluster = Incarnation(reader.u64()?);
+                let cluster = Incarnation(reader.u64()?);
                 reader.end()?;
+                self.restore_cluster(cluster);
             }
             UPDATE => self.restore_update(&mut reader)?,
             RECORD => {
@@ -320,6 +432,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             CALLS => {
                 let shard = reader.u8()?;
                 self.calls.restore(shard, reader.rest())?;
+            }
+            PART => {
+                let (version, items) = read_part(entry)?;
+                self.observe(version.version);
+                for item in &items {
+                    if self.is_own(item.key) {
+                        self.restore_item(version, DataState::Valid, item);
+                    }
+                }
             }
             _ => return Err(Malformed("unknown kind of entry")),
         }
@@ -365,8 +486,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             false => DataState::Invalid,
         };
         let all = Items::trusted(&items).iter().zip(kept);
+        let mut others = BTreeSet::new();
         for (item, _) in all.filter(|(_, is_kept)| *is_kept) {
-            if let Some(whole) = self.restore_item(version, data, &item) {
+            if !self.is_own(item.key) {
+                others.insert(item.key.into());
+            } else if let Some(whole) = self.restore_item(version, data, &item) {
                 wholes.insert(item.key.into(), whole);
             }
         }
@@ -374,6 +498,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_decided {
             self.calls.restore_call(&call);
             return Ok(());
+        }
+        if !others.is_empty() {
+            self.log.others.entry((coordinator, slot)).or_default().append(&mut others);
         }
         let applied = Applied::restored(version, depends_on, items, wholes, call);
         self.streams.entry(coordinator).or_default().applied.insert(slot, applied);
@@ -431,7 +558,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let stream = this.streams.get_mut(&coordinator)?;
             stream.applied.pop_upto(upto)
         };
-        while let Some((_, applied)) = next(self) {
+        while let Some((slot, applied)) = next(self) {
+            self.log.others.remove(&(coordinator, slot));
             self.calls.restore_call(&applied.call);
             for item in Items::trusted(&applied.items).iter() {
                 let Some(mut record) = self.table.lock_existing(item.key) else { continue };
@@ -443,17 +571,63 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Every entry is in.
+    /// Every entry of all lanes is in.
     pub(crate) fn end_restore(&mut self) {
-        self.log.is_restored = true;
+        (self.log.is_restored, self.log.is_kept) = (true, true);
         if !mutant!("zeus_decided_replayed") {
             self.restore_decided();
         }
+        self.restore_others();
         self.drop_overwritten();
     }
 
+    fn restore_cluster(&mut self, cluster: Incarnation) {
+        self.log.cluster = cluster;
+        self.table.set_cell(CLUSTER_CELL, cluster.0);
+    }
+
+    /// The floors that lanes know, of those whose logs are of the same cluster as this one. What others have
+    /// is about to go.
+    fn restored_floors(&self) -> Vec<Option<u64>> {
+        let lanes = (0..self.config.lanes).map(LaneId);
+        let cluster = self.log.cluster;
+        let known = lanes.map(|lane| match lane == self.config.lane {
+            true => Some(self.floor.kept()[0]),
+            false => {
+                let other = Incarnation(self.table.cell_of(lane, CLUSTER_CELL));
+                let is_same = cluster.shares_data_with(other);
+                is_same.then(|| self.table.cell_of(lane, KNOWN))
+            }
+        });
+        known.collect()
+    }
+
+    /// Puts what is undecided into the keys of other lanes: nobody reads it before it is replayed.
+    fn restore_others(&mut self) {
+        let (lanes, floors) = (self.config.lanes, self.restored_floors());
+        for ((coordinator, slot), keys) in core::mem::take(&mut self.log.others) {
+            let stream = self.streams.get(&coordinator);
+            let Some(applied) = stream.and_then(|stream| stream.applied.get(slot)) else {
+                continue;
+            };
+            let (version, items) = (applied.version, applied.items.clone());
+            let mut wholes = Wholes::new();
+            for item in Items::trusted(&items).iter().filter(|item| keys.contains(item.key)) {
+                let is_here = floors[usize::from(lane_of_key(item.key, lanes).0)].is_some();
+                if !is_here || mutant!("zeus_undecided_of_one_lane") {
+                    continue;
+                }
+                if let Some(whole) = self.restore_item(version, DataState::Invalid, &item) {
+                    wholes.insert(item.key.into(), whole);
+                }
+            }
+            let stream = self.streams.get_mut(&coordinator).expect("it was found");
+            stream.applied.get_mut(slot).expect("it was found").wholes.append(&mut wholes);
+        }
+    }
+
     /// Transactions of which a key has a later version that is decided are committed, and so are those that
-    /// the floor has passed.
+    /// a floor has passed.
     fn restore_decided(&mut self) {
         let undecided: BTreeMap<Timestamp, (MemberNumber, u64)> = self
             .streams
@@ -462,16 +636,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 stream.applied.iter().map(|(slot, applied)| (applied.version, (*from, slot)))
             })
             .collect();
-        let known = self.floor.kept()[0];
+        let (lanes, own) = (self.config.lanes, usize::from(self.config.lane.0));
+        let floors = self.restored_floors();
         for (version, (coordinator, slot)) in &undecided {
             let stream = &self.streams[coordinator];
             let Some(applied) = stream.applied.get(*slot) else { continue };
             let items = Items::trusted(&applied.items);
-            let is_overwritten = items.iter().any(|item| {
+            let is_decided = items.iter().any(|item| {
+                let Some(known) = floors[usize::from(lane_of_key(item.key, lanes).0)] else {
+                    return false;
+                };
                 let held = self.table.lock_existing(item.key).map(|record| record.meta().version);
                 held.is_some_and(|held| held > *version && !undecided.contains_key(&held))
+                    || version.version <= known && !mutant!("zeus_floor_of_one_lane")
             });
-            if is_overwritten || version.version <= known {
+            if is_decided || floors[own].is_some_and(|known| version.version <= known) {
                 self.restore_committed(*coordinator, *slot);
             }
         }
@@ -513,11 +692,51 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Forgets what was restored, but for the records.
     fn forget_restored(&mut self) {
-        self.table.reset();
         self.streams.clear();
         self.calls = Default::default();
         self.floor = Default::default();
+        self.table.set_cell(KNOWN, 0);
+        self.log.others.clear();
+    }
+
+    /// Forgets the records of this lane's keys.
+    fn forget_records(&mut self) {
+        if self.config.lanes == 1 {
+            return self.table.reset();
+        }
+        let mut scan = Scan::default();
+        loop {
+            for key in scan.next_keys(&self.table, RECORDS) {
+                if self.is_own(&key) || mutant!("zeus_lane_forgets_all") {
+                    self.table.remove_if(&key, |_| true);
+                }
+            }
+            if scan.is_at_end() {
+                return;
+            }
+        }
+    }
+
+    /// What is of another cluster goes before any lane begins the epoch: another one may fill records then.
+    pub(crate) fn forget_other_cluster(&mut self, view: &View) {
+        let is_first = self.log.is_restored && !self.log.has_begun;
+        if is_first && self.log.cluster != view.cluster && self.layout_of(view).is_live() {
+            self.forget_restored();
+            self.forget_records();
+        }
+    }
+
+    /// Whether the records that are here go before any lane begins this epoch: they are of a life that has
+    /// ended, or were restored at a node that is not active in the first view that names its life.
+    pub(crate) fn begins_empty(&self, view: &View) -> bool {
+        if !self.log.is_restored {
+            return self.lanes.is_new();
+        }
+        let layout = self.layout_of(view);
+        let goes_on = layout.is_active() || mutant!("zeus_shadow_goes_on");
+        !self.log.has_begun && layout.is_live() && !goes_on
     }
 
     /// Whether this node has had all of a shard since before the power went.
@@ -526,7 +745,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// The first view that names this life decides what becomes of what was restored. Keys that the node does
-    /// not keep as a member of their group go: what it has of others may be old.
+    /// not keep as a member of their group go: what it has of others may be old. Other lanes get their parts
+    /// of what is replayed anew.
     pub(crate) fn take_restored(&mut self, view: &View, effects: &mut impl Effects<Self>) {
         self.log.goes_on = false;
         if core::mem::replace(&mut self.log.has_begun, true) {
@@ -545,7 +765,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_new || !self.log.goes_on {
             self.log.cluster = cluster;
             let append = |log: &mut Vec<u8>| write_number(CLUSTER, cluster.0, log);
-            self.log.copied_at = self.log.journal.append(effects, append);
+            self.log.append(effects, append);
+            self.log.note_copied();
         }
         if !self.log.goes_on {
             return;
@@ -553,167 +774,40 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: goes on from its log");
         let mut scan = Scan::default();
         loop {
-            for key in scan.next_keys(&self.table, SAVE_RECORDS) {
-                if !self.layout.has_all(shard_of(&key)) {
+            for key in scan.next_keys(&self.table, RECORDS) {
+                if !self.is_own(&key) {
+                } else if !self.layout.has_all(shard_of(&key)) {
                     self.drop_record(&key, effects);
                 } else if let Some(record) = self.table.lock_existing(&key) {
                     self.sweep.note(&key, record.content());
                 }
             }
             if scan.is_at_end() {
-                return;
+                break;
             }
+        }
+        if !mutant!("zeus_parts_not_given_anew") {
+            self.spread_restored(effects);
         }
     }
 
-    // --- snapshots -------------------------------------------------------------------------------
-
-    pub(crate) fn save_some(
-        &mut self,
-        from: SavePoint,
-        bytes: usize,
-        write: &mut impl FnMut(&[u8]),
-    ) -> Option<SavePoint> {
-        let mut entry = Vec::new();
-        let begin = |part| Some(SavePoint { part, ..SavePoint::START });
-        match from.part {
-            HEAD_PART => {
-                write_number(HEAD, self.log.cluster.0, &mut entry);
-                write(&entry);
-                begin(OWN_PART)
-            }
-            OWN_PART => {
-                let next = self.save_own(from.at[0], bytes, write);
-                next.map_or(begin(STREAMS_PART), |slot| {
-                    Some(SavePoint { part: OWN_PART, at: [slot, 0] })
-                })
-            }
-            STREAMS_PART => {
-                let next = self.save_streams(from.at, bytes, write);
-                next.map_or(begin(RECORDS_PART), |at| Some(SavePoint { part: STREAMS_PART, at }))
-            }
-            RECORDS_PART => {
-                let (mut scan, mut written) = (Scan::at(from.at[0]), 0);
-                loop {
-                    for key in scan.next_keys(&self.table, SAVE_RECORDS) {
-                        written += self.save_record(&key, write);
-                    }
-                    if scan.is_at_end() {
-                        break begin(CALLS_PART);
-                    }
-                    if written >= bytes {
-                        break Some(SavePoint { part: RECORDS_PART, at: [scan.cursor(), 0] });
-                    }
-                }
-            }
-            CALLS_PART => self.save_calls(from.at, bytes, write).or(begin(FLOORS_PART)),
-            _ => {
-                // At the end: nothing that was forgotten on the way is above them.
-                write_floors(self.floor.kept(), &mut entry);
-                write(&entry);
-                None
-            }
+    fn spread_restored(&mut self, effects: &mut impl Effects<Self>) {
+        let restored = self.streams.iter().flat_map(|(from, stream)| {
+            let applied = stream.applied.iter();
+            applied.map(|(slot, applied)| (*from, slot, applied.clone()))
+        });
+        for (coordinator, slot, applied) in restored.collect::<Vec<_>>() {
+            let update = Appended {
+                coordinator,
+                slot,
+                committed: 0,
+                version: applied.version,
+                depends_on: &applied.depends_on,
+                items: Items::trusted(&applied.items),
+                wholes: &applied.wholes,
+                call: &applied.call,
+            };
+            self.spread(&update, Lsn::START, effects);
         }
-    }
-
-    /// Saves transactions of this node that are under way, behind a slot; the last one saved if there are more.
-    fn save_own(&self, after: u64, bytes: usize, write: &mut impl FnMut(&[u8])) -> Option<u64> {
-        let (mut written, coordinator) = (0, self.layout.number);
-        let mut slot = after.max(self.pipeline.committed);
-        while slot < self.pipeline.last() {
-            if written >= bytes.max(1) {
-                return Some(slot);
-            }
-            slot += 1;
-            let mut entry = Vec::new();
-            self.pipeline.write_slot(coordinator, slot, |update| {
-                write_update(update, |_| true, &mut entry);
-            });
-            if !mutant!("zeus_undecided_not_saved") {
-                write(&entry);
-            }
-            written += entry.len();
-        }
-        None
-    }
-
-    /// Saves what other coordinators have under way, behind a slot of one.
-    fn save_streams(
-        &self,
-        [from, after]: [u64; 2],
-        bytes: usize,
-        write: &mut impl FnMut(&[u8]),
-    ) -> Option<[u64; 2]> {
-        let mut written = 0;
-        for (coordinator, stream) in &self.streams {
-            let number = u64::from(coordinator.0);
-            for (slot, applied) in stream.applied.iter() {
-                if (number, slot) <= (from, after) {
-                    continue;
-                }
-                let mut entry = Vec::new();
-                let update = Appended {
-                    coordinator: *coordinator,
-                    slot,
-                    committed: stream.committed,
-                    version: applied.version,
-                    depends_on: &applied.depends_on,
-                    items: Items::trusted(&applied.items),
-                    wholes: &applied.wholes,
-                    call: &applied.call,
-                };
-                write_update(&update, |key| self.layout.in_group(key), &mut entry);
-                if !mutant!("zeus_undecided_not_saved") {
-                    write(&entry);
-                }
-                written += entry.len();
-                if written >= bytes {
-                    return Some([number, slot]);
-                }
-            }
-        }
-        None
-    }
-
-    fn save_record(&mut self, key: &Key, write: &mut impl FnMut(&[u8])) -> usize {
-        let Some(record) = self.table.lock_existing(key) else { return 0 };
-        if record.meta().extra != Extra::None {
-            return 0;
-        }
-        let (version, mut packed, mut entry) = (record.meta().version, Vec::new(), Vec::new());
-        write_record(key, version, record.whole(&mut packed), &mut entry);
-        drop(record);
-        write(&entry);
-        entry.len()
-    }
-
-    fn save_calls(
-        &self,
-        at: [u64; 2],
-        bytes: usize,
-        write: &mut impl FnMut(&[u8]),
-    ) -> Option<SavePoint> {
-        let (mut written, [mut shard, mut lease]) = (0, at);
-        for (number, tracker) in self.calls.trackers() {
-            if u64::from(number) < shard {
-                continue;
-            }
-            if u64::from(number) > shard {
-                (shard, lease) = (u64::from(number), 0);
-            }
-            let mut from = Some((LeaseId(lease), 0));
-            while let Some(next) = from {
-                if written >= bytes.max(1) && next.1 == 0 {
-                    return Some(SavePoint { part: CALLS_PART, at: [shard, next.0.0] });
-                }
-                let (mut sessions, mut entry) = (Vec::new(), Vec::new());
-                from = tracker.encode_from(next, bytes, &mut sessions);
-                write_calls(number, &sessions, &mut entry);
-                write(&entry);
-                written += entry.len();
-            }
-            (shard, lease) = (u64::from(number) + 1, 0);
-        }
-        None
     }
 }

@@ -6,6 +6,8 @@
 //! live nodes have, keys without a live owner belong to their default one, which has everything then.
 //! Keys whose owners live don't stop.
 //!
+//! What a node replays counts as applied there when its own log has it, as that of any follower.
+//!
 //! A replayed transaction may be read only after that, too: one that went before it and read what it
 //! has overwritten may still be on its way to a reader.
 
@@ -50,6 +52,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let layout = self.layout_of(view).into();
         let before = mem::replace(&mut self.layout, layout);
         self.turn.begin_epoch(self.layout.live.without(self.layout.node));
+        self.log.parts.begin_epoch();
         let was_shadow = before.is_live() && !before.is_active();
         if !self.layout.is_active() {
             self.refuse_all(effects);
@@ -144,6 +147,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         if self.complete(now, coordinator, slot, effects) {
+            self.log.note_replayed();
             self.on_replay_applied(self.layout.node, coordinator, slot, effects);
         }
     }
@@ -192,7 +196,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.send_replays(now, effects);
         }
         let Some(recovery) = &self.recovery else { return };
-        let replays = self.gone().into_iter().all(|from| self.streams[&from].is_replayed());
+        let gone = self.gone();
+        let replays = gone.iter().all(|from| self.streams[from].is_replayed());
+        let replays = replays && self.log.has_replayed(&gone);
         if !recovery.is_told && (self.pipeline.committed < recovery.own || !replays) {
             return;
         }

@@ -102,6 +102,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut applied = core::mem::take(&mut self.turn.applied);
         applied.sort_unstable();
         applied.dedup();
+        applied.retain(|(to, from, slot)| !self.log.parts.tell_later(*to, (*from, *slot)));
         let mut slots = Vec::new();
         for run in applied.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             for part in run.chunks(limits::TXN_KEYS_MAX) {

@@ -492,6 +492,8 @@ impl Lane {
                 self.answer_internal(out);
             }
             Mail::Save => self.ask_snapshot(),
+            Mail::AwaitLog { from, snapshot } => self.await_log(from, snapshot, out),
+            Mail::LogDurable { from, snapshot } => self.log_of_lane_is_durable(from, snapshot),
             Mail::Flush { from, keyspace, tag } => self.flushes.begin(from, keyspace, tag),
             Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
             Mail::Lease { from, tag, request } => {
@@ -570,6 +572,7 @@ impl Lane {
         self.tick_tracking(now, out);
         self.advance_flushes(now, out);
         self.tell_interest(now, out);
+        self.ask_for_logs(out);
         for number in 0..self.engines.len() {
             if self.engines[number].is_some() {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);

@@ -5,6 +5,8 @@
 //! opens gates and is told to the engines. Requests to the disk go out through
 //! [`Outbox::disk`], and their ends come back through [`Lane::disk_done`].
 
+use std::collections::BTreeSet;
+
 use quorate_durability::{Directory, Identity, Log, Options, Room};
 use quorate_machine::{Rng, mutant};
 use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
@@ -36,6 +38,8 @@ pub(crate) struct LaneLog {
     /// The end of what recovery has found. Nothing may rest on it before it is durable for certain.
     found_end: Lsn,
     pub(crate) snapshots: Snapshots,
+    /// Lanes whose snapshots wait until this log is durable up to a place.
+    awaited: Vec<(Lsn, LaneId, u32)>,
     /// Why the process must end.
     failed: Option<String>,
     pub(crate) facts: LogFacts,
@@ -70,6 +74,7 @@ impl LaneLog {
             retry_at: Instant::NEVER,
             found_end,
             snapshots,
+            awaited: Vec::new(),
             failed: None,
             facts,
         };
@@ -193,6 +198,25 @@ impl LaneLog {
         durable
     }
 
+    /// All entries of the snapshot under way are in. It counts when the log is durable as far as they have
+    /// seen it, and so are those of these lanes, which may have written what is in them.
+    fn end_snapshot(&mut self, others: BTreeSet<LaneId>) {
+        let end = self.log.appended();
+        self.log.want(end);
+        let is_alone = others.is_empty() || mutant!("node_snapshot_of_one_lane");
+        self.snapshots.all_in(end, others);
+        if is_alone {
+            self.snapshots.finish(self.log.durable(), &mut self.requests);
+        }
+    }
+
+    /// Another lane's log is durable as far as a snapshot has seen it.
+    fn lane_is_durable(&mut self, lane: LaneId, snapshot: u32) {
+        if self.snapshots.has_seen_durable(snapshot, lane) {
+            self.snapshots.finish(self.log.durable(), &mut self.requests);
+        }
+    }
+
     fn fail(&mut self, error: &str) {
         self.failed.get_or_insert_with(|| disk_failed(error));
     }
@@ -307,7 +331,45 @@ impl Lane {
             self.tell_saving();
         }
         if let Some(durable) = durable {
+            self.tell_snapshots(durable, out);
             self.durable(now, durable, out);
+        }
+    }
+
+    /// Tells other lanes whose snapshots have waited for the log of this one.
+    fn tell_snapshots(&mut self, durable: Lsn, out: &mut Outbox) {
+        let Some(log) = &mut self.log else { return };
+        for (_, lane, snapshot) in log.awaited.extract_if(.., |(place, ..)| *place <= durable) {
+            out.mail.push((lane, Mail::LogDurable { from: self.id, snapshot }));
+        }
+    }
+
+    /// A snapshot of another lane waits for what this one has appended.
+    pub(crate) fn await_log(&mut self, lane: LaneId, snapshot: u32, out: &mut Outbox) {
+        let Some(log) = &mut self.log else { return };
+        let place = log.log.appended();
+        log.log.want(place);
+        if place <= log.log.durable() {
+            out.mail.push((lane, Mail::LogDurable { from: self.id, snapshot }));
+        } else {
+            log.awaited.push((place, lane, snapshot));
+        }
+    }
+
+    pub(crate) fn log_of_lane_is_durable(&mut self, lane: LaneId, snapshot: u32) {
+        if let Some(log) = &mut self.log {
+            log.lane_is_durable(lane, snapshot);
+        }
+    }
+
+    /// Asks other lanes for what a snapshot waits for.
+    pub(crate) fn ask_for_logs(&mut self, out: &mut Outbox) {
+        let asked = self.log.as_mut().and_then(|log| log.snapshots.ask_lanes());
+        for (snapshot, lane) in asked
+            .into_iter()
+            .flat_map(|(number, lanes)| lanes.into_iter().map(move |it| (number, it)))
+        {
+            out.mail.push((lane, Mail::AwaitLog { from: self.id, snapshot }));
         }
     }
 
@@ -363,10 +425,8 @@ impl Lane {
         while left > 0 {
             let number = usize::from(at.keyspace.0);
             let Some(engine) = self.engines.get_mut(number) else {
-                let end = log.log.appended();
-                log.log.want(end);
-                log.snapshots.finish(end, log.log.durable(), &mut log.requests);
-                return;
+                let lanes = (0..self.shared.config.lanes).map(LaneId);
+                return log.end_snapshot(lanes.filter(|lane| *lane != self.id).collect());
             };
             let next = match engine.as_mut().filter(|it| it.durability() != Durability::Memory) {
                 Some(engine) => {

@@ -152,6 +152,20 @@ pub enum Mail {
     },
     /// Write a snapshot of the receiving lane.
     Save,
+    /// Say when the log of the receiving lane is durable as far as it is now.
+    AwaitLog {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The snapshot of that lane that waits for it.
+        snapshot: u32,
+    },
+    /// The answer to [`Mail::AwaitLog`]: it is.
+    LogDurable {
+        /// The lane whose log it is.
+        from: LaneId,
+        /// The snapshot of the receiving lane.
+        snapshot: u32,
+    },
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.

@@ -1,11 +1,13 @@
 //! Snapshots of a lane, written while it serves: a bounded part in each turn, so that no client waits for
 //! one, and without a copy of the memory.
 
+use std::collections::BTreeSet;
+
 use quorate_durability::{
     Completion, Identity, Name, SnapshotEvent, SnapshotFound, SnapshotWriter,
 };
 use quorate_machine::{Rng, SavePoint};
-use quorate_types::{Instant, KeyspaceId, Lsn, Now, UnixMillis};
+use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now, UnixMillis};
 
 use crate::LogConfig;
 use crate::disk::{DiskOwner, DiskRequest, Requests};
@@ -36,6 +38,17 @@ pub(crate) enum Ended {
     Dead,
 }
 
+/// The end of a snapshot whose entries are all in. Lanes may write each other's keys: what they have seen of
+/// the logs of other lanes has to be durable, too.
+struct Last {
+    /// The place up to which the last entry has seen the log of this lane.
+    end: Lsn,
+    /// The lanes whose logs are awaited.
+    lanes: BTreeSet<LaneId>,
+    /// Whether they have been asked.
+    is_asked: bool,
+}
+
 /// The snapshot under way, and when the next one is due.
 pub(crate) struct Snapshots {
     identity: Identity,
@@ -44,6 +57,7 @@ pub(crate) struct Snapshots {
     /// The complete ones, the newest first, and the files of others, while none is under way.
     kept: (Vec<SnapshotFound>, Vec<Name>),
     under_way: Option<(SnapshotWriter, Option<At>)>,
+    last: Option<Last>,
     /// Snapshots that were begun by this process.
     begun: u32,
     /// Somebody has asked for one.
@@ -83,6 +97,7 @@ impl Snapshots {
             rng,
             kept,
             under_way: None,
+            last: None,
             begun: 0,
             asked: false,
             grown,
@@ -133,6 +148,7 @@ impl Snapshots {
 
     pub(crate) fn next_deadline(&self) -> Instant {
         match &self.under_way {
+            Some(_) if self.last.as_ref().is_some_and(|last| !last.is_asked) => Instant::ZERO,
             Some((writer, Some(_))) if writer.takes_more() => Instant::ZERO,
             None if self.wants() => self.not_before,
             _ => Instant::NEVER,
@@ -175,11 +191,33 @@ impl Snapshots {
         }
     }
 
-    /// Every entry is in, and the last has seen the log up to `end`.
-    pub(crate) fn finish(&mut self, end: Lsn, durable: Lsn, list: &mut Vec<DiskRequest>) {
-        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
-        let (writer, at) = self.under_way.as_mut().expect("a snapshot is under way");
+    /// Every entry is in, and the last has seen the log up to `end`, and those of these lanes as they are
+    /// now.
+    pub(crate) fn all_in(&mut self, end: Lsn, lanes: BTreeSet<LaneId>) {
+        let (_, at) = self.under_way.as_mut().expect("a snapshot is under way");
         *at = None;
+        self.last = Some(Last { end, lanes, is_asked: false });
+    }
+
+    /// The lanes that are to be asked about their logs, and the number of the snapshot.
+    pub(crate) fn ask_lanes(&mut self) -> Option<(u32, Vec<LaneId>)> {
+        let last = self.last.as_mut().filter(|last| !last.is_asked)?;
+        last.is_asked = true;
+        Some((self.begun, last.lanes.iter().copied().collect()))
+    }
+
+    /// The log of a lane is durable as far as the snapshot of this number has seen it. Whether that was the
+    /// last to wait for.
+    pub(crate) fn has_seen_durable(&mut self, number: u32, lane: LaneId) -> bool {
+        let last = self.last.as_mut().filter(|_| number == self.begun);
+        last.is_some_and(|last| last.lanes.remove(&lane) && last.lanes.is_empty())
+    }
+
+    /// All that the entries have seen of other lanes is durable.
+    pub(crate) fn finish(&mut self, durable: Lsn, list: &mut Vec<DiskRequest>) {
+        let disk = &mut Requests { owner: DiskOwner::Snapshot(self.begun), list };
+        let (writer, _) = self.under_way.as_mut().expect("a snapshot is under way");
+        let Last { end, .. } = self.last.take().expect("all entries are in");
         writer.log_is_durable(durable, disk);
         writer.finish(end, disk);
     }
@@ -204,6 +242,7 @@ impl Snapshots {
         let disk = &mut Requests { owner: DiskOwner::Snapshot(number), list };
         let event = writer.complete(completion, disk)?;
         let (writer, _) = self.under_way.take().expect("it was just there");
+        self.last = None;
         let bytes = writer.bytes();
         self.kept = writer.end();
         self.took_seconds = now.monotonic.since(self.begun_at).as_secs();

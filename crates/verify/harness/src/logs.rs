@@ -202,7 +202,10 @@ impl<S: Subject> Cluster<S> {
             return false;
         }
         // What the last entry has seen is durable before the snapshot counts.
-        self.flush_lane(node, lane);
+        match S::SNAPSHOTS_AWAIT_LANES {
+            true => self.flush_log(node),
+            false => self.flush_lane(node, lane),
+        };
         let log = self.log_mut(node, lane).expect("it was there");
         log.entries.retain(|(lsn, _)| *lsn > saving.begun);
         log.saved = saving.entries;

@@ -51,6 +51,9 @@ pub trait Subject: Sized {
     /// Whether a node's messages to itself are the ends of what its disk was asked for; otherwise it sends
     /// none.
     const HAS_DISK: bool = false;
+    /// Whether a machine needs it that a lane's snapshot counts only when the logs of the other lanes are durable
+    /// as far as its last entry has seen them. Nodes see to it for all; where nobody needs it, tests don't.
+    const SNAPSHOTS_AWAIT_LANES: bool = false;
 
     /// One lane of one node.
     type Machine: Machine<Outcome: Clone + PartialEq + Debug>;

@@ -24,7 +24,7 @@ fn lanes() -> Cluster {
 }
 
 /// A key of each lane.
-fn keys() -> [String; 2] {
+pub(crate) fn keys() -> [String; 2] {
     [0, 1].map(|lane| {
         let mut names = (0..).map(|number| format!("k{number}"));
         let is_own = |name: &String| lane_of_key(name.as_bytes(), LANES) == LaneId(lane);

@@ -11,6 +11,7 @@ mod lanes;
 mod lies;
 mod log;
 mod moves;
+mod parts;
 mod pitfalls;
 mod placement;
 mod random;

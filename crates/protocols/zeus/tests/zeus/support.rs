@@ -70,6 +70,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 impl Subject for Replicas {
     type Machine = Node;
 
+    const SNAPSHOTS_AWAIT_LANES: bool = true;
+
     fn lanes(&self) -> u16 {
         self.lanes.unwrap_or(1)
     }
@@ -164,8 +166,11 @@ impl Subject for Replicas {
         for packet in packets {
             if let Message::Whole { coordinator, slot, key, content } = packet.message() {
                 let by = (coordinator, slot);
-                let written = self.written.values().find(|written| written.by == by);
-                let keys = &written.expect("it was sent before").keys;
+                // Each lane has slots of its own.
+                let lanes = self.lanes();
+                let mut written = self.written.iter().filter(|(_, written)| written.by == by);
+                let written = written.find(|(at, _)| at.writer.lane(lanes) == packet.lane);
+                let keys = &written.expect("it was sent before").1.keys;
                 let value = Some(value_text(content, None));
                 let is_told = keys.contains(&(text(key), value)) || self.has_guessed.get();
                 assert!(is_told, "{content:?} is not what {by:?} left");

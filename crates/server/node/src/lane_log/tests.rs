@@ -114,9 +114,7 @@ impl Host {
         for entry in entries {
             self.log.snapshots.add(KEYSPACE, KIND, entry, &mut self.log.requests);
         }
-        self.log.log.want(start);
-        let durable = self.log.log.durable();
-        self.log.snapshots.finish(start, durable, &mut self.log.requests);
+        self.log.end_snapshot(BTreeSet::new());
         self.settle();
     }
 }
@@ -262,6 +260,34 @@ fn a_snapshot_without_room_is_tried_again_later() {
     assert_eq!(host.log.snapshots.next_deadline(), host.now.monotonic + LogConfig::SNAPSHOT_RETRY);
     let (_, entries) = host.restart();
     assert_eq!(entries, [b"one"]);
+}
+
+#[test]
+fn a_snapshot_counts_when_the_logs_of_all_lanes_have_what_it_has_seen() {
+    let mut host = Host::new();
+    host.append(Durability::Sync, b"one");
+    host.settle();
+    for number in 1..=2 {
+        let (start, now) = (host.log.log.appended(), host.now);
+        host.log.snapshots.begin(now, start, &mut host.log.requests);
+        host.log.snapshots.add(KEYSPACE, KIND, b"saved", &mut host.log.requests);
+        host.log.end_snapshot([1, 2].map(LaneId).into());
+        assert_eq!(host.log.snapshots.next_deadline(), Instant::ZERO, "others are to be asked");
+        assert_eq!(host.log.snapshots.ask_lanes(), Some((number, vec![LaneId(1), LaneId(2)])));
+        assert_eq!(host.log.snapshots.ask_lanes(), None);
+        assert_eq!(host.log.snapshots.next_deadline(), Instant::NEVER);
+        host.settle();
+        host.log.lane_is_durable(LaneId(1), number);
+        host.log.lane_is_durable(LaneId(1), number);
+        host.log.lane_is_durable(LaneId(2), number - 1);
+        host.settle();
+        assert!(host.log.snapshots.is_saving(), "one lane has not said so of this snapshot");
+        host.log.lane_is_durable(LaneId(2), number);
+        host.settle();
+        assert!(!host.log.snapshots.is_saving());
+    }
+    let (_, entries) = host.restart();
+    assert_eq!(entries, [b"saved"]);
 }
 
 #[test]

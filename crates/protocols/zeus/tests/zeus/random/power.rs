@@ -23,14 +23,14 @@ struct Logged {
     items: Vec<(String, LoggedValue)>,
 }
 
-/// Reads an entry if it is a transaction.
-fn read_update(entry: &[u8]) -> Option<Logged> {
+/// Reads an entry of a lane's log if it is a transaction.
+fn read_update(lane: u8, entry: &[u8]) -> Option<Logged> {
     let mut reader = Reader(entry);
     let is_update = reader.u8().ok()? == 2;
     let flags = reader.u8().ok().filter(|_| is_update)?;
     let by = (MemberNumber(reader.u32().ok()?), reader.u64().ok()?);
     let (_, version) = (reader.u32().ok()?, reader.u64().ok()?);
-    let version = Timestamp::new(version, WriterId::new(by.0, 0));
+    let version = Timestamp::new(version, WriterId::new(by.0, lane));
     if flags & 1 != 0 {
         for _ in 0..reader.u32().ok()? {
             reader.u64().ok()?;
@@ -96,8 +96,13 @@ impl Run {
         if self.plan.logs == Logs::None {
             return;
         }
-        let written: Vec<Logged> =
-            self.cluster.log_of(node, 0).into_iter().filter_map(read_update).collect();
+        let lanes = 0..self.plan.lanes;
+        let logs = lanes.map(|lane| (lane as u8, self.cluster.log_of(node, lane)));
+        let written: Vec<Logged> = logs
+            .flat_map(|(lane, log)| {
+                log.into_iter().filter_map(move |entry| read_update(lane, entry))
+            })
+            .collect();
         for Logged { by, version, call, items } in written {
             let known = &mut self.cluster.subject.written;
             let value = |known: &BTreeMap<Timestamp, Written>, key: &str, item: &LoggedValue| {
@@ -129,10 +134,12 @@ impl Run {
             0 => self.lose_power(),
             1..=30 if self.cluster.hosts[&node].up => {
                 let bytes = self.rng.below(200) as usize;
-                self.cluster.save_some(node, 0, bytes);
+                let lane = self.rng.below(u64::from(self.plan.lanes)) as u16;
+                self.cluster.save_some(node, lane, bytes);
             }
             31..=120 => {
-                self.cluster.flush_log(node);
+                let lane = self.rng.below(u64::from(self.plan.lanes)) as u16;
+                self.cluster.flush_lane(node, lane);
             }
             _ => {}
         }
@@ -232,4 +239,34 @@ fn extra_copies_do_not_survive_the_loss_of_all_power() {
     let mut probes = sweep(60, plan);
     probes.extend(sweep(60, Plan { lists: true, deletes: 3, collect_ms: 20, keys: 4, ..plan }));
     assert!(probes.contains_key("zeus: a reader asks for a copy"));
+}
+
+/// Each lane has a log of its own, and each is flushed, and saved, when it pleases.
+#[test]
+fn transactions_over_lanes_survive_the_loss_of_all_power() {
+    let lanes = Plan { lanes: 2, keys: 5, steps: 600, ..DURABLE };
+    let mut probes = BTreeMap::new();
+    let mut add = |more: BTreeMap<&'static str, u64>| {
+        more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
+    };
+    add(sweep(150, lanes));
+    add(sweep(60, Plan { lanes: 3, nodes: 5, trouble: 30, ..lanes }));
+    add(sweep(60, Plan { lost: 200, repeated: 200, ..lanes }));
+    add(sweep(60, Plan { lists: true, sent: 20, ..lanes }));
+    add(sweep(60, Plan { calls: 50, ..lanes }));
+    let deletes = Plan { collect_ms: 20, deletes: 6, steps: 900, ..lanes };
+    add(sweep(60, Plan { nodes: 4, replicas: 2, trouble: 20, ..deletes }));
+    let moves = Plan { spares: 2, trouble: 20, moves: 20, steps: 800, ..lanes };
+    add(sweep(100, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(
+        60,
+        Plan { nodes: 4, replicas: 2, lists: true, deletes: 3, collect_ms: 20, ..moves },
+    ));
+    for name in [
+        "zeus: a transaction is in the logs of several lanes",
+        "zeus: goes on from its log",
+        "zeus: a replica has joined",
+    ] {
+        assert!(probes.get(name).is_some_and(|count| *count > 100), "seldom: {name}: {probes:?}");
+    }
 }

@@ -1,0 +1,346 @@
+//! Transactions over several lanes of nodes that keep logs, step by step.
+
+use quorate_harness::Logs;
+use quorate_machine::Outcome;
+use quorate_types::placement::{group, shard_of};
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, NodeSet, Role, lane_of_key};
+use quorate_zeus::DataState;
+
+use crate::lanes::keys;
+use crate::support::{Cluster, MLT, Replicas};
+use crate::txn::txn;
+
+/// The kind of an entry that is a part.
+const PART: u8 = 8;
+
+/// Three nodes of two lanes with logs.
+fn durable() -> Cluster {
+    of(Replicas::default(), 3)
+}
+
+fn of(replicas: Replicas, nodes: u16) -> Cluster {
+    let op_timeout = Some(Duration::from_secs(60));
+    let replicas = Replicas { lanes: Some(2), op_timeout, ..replicas };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (nodes, 0), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    cluster
+}
+
+impl Cluster {
+    /// Flushes one lane of a node, and delivers the mail that comes of it.
+    fn flush_only(&mut self, node: u16, lane: u16) {
+        self.flush_lane(node, lane);
+        self.deliver_all_mail();
+    }
+
+    /// Submits a transaction on lane 0, which borrows what it needs.
+    fn submit_across(&mut self, node: u16, text: &str) -> u64 {
+        let tag = self.submit_on(node, 0, 1, txn(text));
+        self.deliver_all_mail();
+        tag
+    }
+
+    /// Saves all lanes of a node.
+    fn save_all(&mut self, node: u16) {
+        (0..2).for_each(|lane| self.save(node, lane));
+        self.deliver_all_mail();
+    }
+}
+
+/// Another key of lane 0.
+fn other() -> String {
+    let [a, _] = keys();
+    let mut names = (0..).map(|number| format!("k{number}"));
+    let is_own = |name: &String| lane_of_key(name.as_bytes(), 2) == LaneId(0) && *name != a;
+    names.find(is_own).expect("keys are spread over lanes")
+}
+
+/// The power of all goes, and of what was not durable nothing is left. All come back.
+fn cut_all(cluster: &mut Cluster, nodes: u16) {
+    (1..=nodes).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=nodes).for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles: Vec<_> = (1..=nodes).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.deliver_all_mail();
+}
+
+fn some(values: [&str; 2]) -> [Option<String>; 2] {
+    values.map(|value| Some(value.to_owned()))
+}
+
+#[test]
+fn a_transaction_is_acknowledged_when_the_logs_of_all_its_lanes_have_it() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    let tag = cluster.submit_across(1, &format!("write={a}:1 write={b}:2"));
+    for node in [2, 3] {
+        cluster.deliver(1, node, "r-inv");
+        cluster.deliver_all_mail();
+        cluster.flush_only(node, 1);
+        assert!(cluster.take(node, 1, "r-ack").is_empty(), "no log has it");
+        cluster.flush_only(node, 0);
+        assert!(cluster.take(node, 1, "r-ack").is_empty(), "lane 1 has just heard of its part");
+        cluster.flush_only(node, 1);
+        cluster.deliver(node, 1, "r-ack");
+        cluster.deliver_all_mail();
+    }
+    cluster.assert_open(tag);
+    cluster.flush_only(1, 0);
+    cluster.assert_open(tag);
+    assert_eq!(cluster.meta(1, &b).data, DataState::Write);
+    cluster.flush_only(1, 1);
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+    cut_all(&mut cluster, 3);
+    cluster.deliver_all();
+    for node in 1..=3 {
+        assert_eq!(cluster.run(node, &format!("read={a} read={b}")), some(["1", "2"]));
+    }
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn what_is_sent_again_waits_for_the_parts_as_well() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("write={a}:1 write={b}:2"));
+    let packet = cluster.deliver(1, 2, "r-inv");
+    cluster.flush_only(2, 0);
+    cluster.inject(&packet);
+    cluster.deliver_all_mail();
+    assert!(cluster.take(2, 1, "r-ack").is_empty());
+    cluster.flush_only(2, 1);
+    assert_eq!(cluster.take(2, 1, "r-ack").len(), 1);
+}
+
+#[test]
+fn nobody_reads_what_one_lane_has_undecided() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("append={a}:1 append={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.flush_only(2, 0);
+    cluster.flush_only(2, 1);
+    cut_all(&mut cluster, 3);
+    // Its part came back, too.
+    for key in [&a, &b] {
+        assert_eq!(cluster.meta(2, key).data, DataState::Invalid, "{key}");
+    }
+    cluster.deliver_all();
+    for node in 1..=3 {
+        assert_eq!(cluster.run(node, &format!("read={a} read={b}")), some(["01", "01"]));
+    }
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn a_transaction_without_its_parts_is_whole_again_and_stays_so() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("append={a}:1 append={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.flush_only(2, 0);
+    cut_all(&mut cluster, 3);
+    cluster.deliver_all();
+    let expected = some(["01", "01"]);
+    assert_eq!(cluster.run(2, &format!("read={a} read={b}")), expected);
+    // What comes behind it shows that it was committed. Only node 2 comes back with its disk.
+    cluster.run(2, &format!("write={a}:4"));
+    cluster.run(2, &format!("write={}:5", other()));
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    cluster.restart(2, 2);
+    [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+    cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.run(2, &format!("read={a} read={b}")), some(["4", "01"]));
+}
+
+#[test]
+fn nobody_says_that_it_has_replayed_what_its_logs_lack() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("write={a}:1 write={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.fresh_packets.clear();
+    cluster.crash(1);
+    cluster.set_role(1, Role::Down);
+    cluster.deliver_all_mail();
+    for _ in 0..2 {
+        // Node 2 replays it, and node 3 has it on disk.
+        while let Some(at) = cluster.pool.iter().position(|packet| packet.kind() != "recovered") {
+            let packet = cluster.pool.remove(at);
+            cluster.inject(&packet);
+            cluster.deliver_all_mail();
+            cluster.flush_only(3, 0);
+            cluster.flush_only(3, 1);
+        }
+        let told = cluster.fresh_packets.iter();
+        let told = told.filter(|packet| packet.is(2, 3, "recovered") && packet.lane.0 == 0);
+        assert_eq!(told.count(), 0, "its own logs lack it");
+        cluster.flush_only(2, 0);
+    }
+    cluster.flush_only(2, 1);
+    let told = cluster.fresh_packets.iter();
+    let told = told.filter(|packet| packet.is(2, 3, "recovered") && packet.lane.0 == 0);
+    assert_eq!(told.count(), 1);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, &format!("read={a} read={b}")), some(["1", "1"]));
+}
+
+#[test]
+fn snapshots_of_lanes_need_no_log_of_another() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("append={a}:1 append={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver_all_mail();
+    // Lane 1 saves what lane 0 has written and has under way.
+    cluster.save(2, 1);
+    cut_all(&mut cluster, 3);
+    assert_eq!(cluster.meta(2, &b).data, DataState::Invalid);
+    cluster.deliver_all();
+    let expected = some(["01", "01"]);
+    for _ in 0..2 {
+        for node in 1..=3 {
+            assert_eq!(cluster.run(node, &format!("read={a} read={b}")), expected);
+        }
+        (1..=3).for_each(|node| cluster.save_all(node));
+        cut_all(&mut cluster, 3);
+        cluster.deliver_all();
+    }
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
+fn what_a_lane_has_deleted_and_forgotten_is_not_replayed() {
+    let collect_every = Some(Duration::from_millis(20));
+    let mut cluster = of(Replicas { collect_every, ..Replicas::default() }, 3);
+    let [a, b] = keys();
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    // Nothing comes behind it on lane 0 that would tell that it was committed.
+    cluster.run(1, &format!("write={a}:1 del={b}"));
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.record(2, &b), None, "it is forgotten");
+    let replayed = cluster.probed("zeus: a transaction is replayed");
+    cut_all(&mut cluster, 3);
+    cluster.deliver_all();
+    assert_eq!(cluster.probed("zeus: a transaction is replayed"), replayed);
+    assert_eq!(cluster.run(3, &format!("read={a} read={b}")), [Some("1".to_owned()), None]);
+}
+
+#[test]
+fn records_of_another_cluster_go_and_others_stay() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:1 write={b}:1"));
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    (1..=3).for_each(|node| cluster.restart(node, 5));
+    cluster.view.cluster = Incarnation(99);
+    let roles: Vec<_> = (1..=3).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.deliver_all_mail();
+    // Of lane 0 alone it is durable that what came before is of no use.
+    (1..=3).for_each(|node| cluster.flush_only(node, 0));
+    cluster.submit_on(1, 0, 1, txn(&format!("write={a}:2")));
+    // What follows tells that it was committed.
+    cluster.submit_on(1, 0, 1, txn(&format!("write={}:3", other())));
+    while !cluster.pool.is_empty() {
+        let packet = cluster.pool.remove(0);
+        cluster.inject(&packet);
+        cluster.deliver_all_mail();
+        (1..=3).for_each(|node| cluster.flush_only(node, 0));
+    }
+    cut_all(&mut cluster, 3);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, &format!("read={a} read={b}")), [Some("2".to_owned()), None]);
+}
+
+#[test]
+fn a_learner_has_caught_up_when_the_parts_of_what_it_has_not_copied_are_durable() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    cluster.start(2, 7);
+    cluster.set_role(2, Role::Shadow);
+    cluster.deliver_all_mail();
+    // It applies a transaction before it copies one of its keys, and the donor does not know its end.
+    let tag = cluster.submit_across(1, &format!("append={a}:1 append={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver(1, 3, "r-inv");
+    cluster.deliver_all_mail();
+    for _ in 0..300 {
+        let at = cluster.pool.iter().position(|packet| packet.kind() != "r-ack");
+        let Some(at) = at else { break };
+        let packet = cluster.pool.remove(at);
+        cluster.inject(&packet);
+        cluster.deliver_all_mail();
+        [1, 3].into_iter().for_each(|node| _ = cluster.flush_log(node));
+        cluster.flush_only(2, 1);
+    }
+    assert!(cluster.record(2, &b).is_some());
+    let lane = &cluster.hosts[&2].machines[1];
+    assert!(!lane.is_caught_up(), "its log has nothing of it");
+    cluster.run_for(MLT * 20);
+    assert!(cluster.is_caught_up(2));
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
+    cluster.set_role(2, Role::Active);
+    cluster.deliver_all();
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.restart(2, 8);
+    [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+    cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.run(2, &format!("read={a} read={b}")), some(["01", "01"]));
+}
+
+/// A node leaves the group of a key while a part of a transaction on it is on its way between lanes. It may be
+/// in the group again one day, when the key is deleted and forgotten.
+#[test]
+fn a_part_of_what_was_left_meanwhile_is_not_appended() {
+    let replicas = Replicas {
+        replicas: Some(2),
+        lanes: Some(2),
+        op_timeout: Some(Duration::from_secs(60)),
+        ..Replicas::default()
+    };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 1), |_| 0, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    let group_of = |key: &str, nodes: u16| {
+        let nodes: NodeSet = (1..=nodes).map(NodeId).collect();
+        group(shard_of(key.as_bytes()), nodes, 2).into_iter().collect::<NodeSet>()
+    };
+    let leaver = |key: &str| group_of(key, 4).difference(group_of(key, 5)).first();
+    let [a, _] = keys();
+    let mut names = (0..).map(|number| format!("k{number}"));
+    let is_left =
+        |name: &String| lane_of_key(name.as_bytes(), 2) == LaneId(1) && leaver(name).is_some();
+    let b = names.find(is_left).expect("some key moves");
+    let leaver = leaver(&b).expect("it was found");
+    let owner = group_of(&b, 4).without(leaver).first().expect("it has two copies").0;
+    let leaver = leaver.0;
+    cluster.run(owner, &format!("write={a}:0 write={b}:0"));
+    let parts = |cluster: &Cluster| {
+        cluster.log_of(leaver, 1).iter().filter(|entry| entry[0] == PART).count()
+    };
+    let before = parts(&cluster);
+    cluster.submit_across(owner, &format!("write={a}:1 write={b}:1"));
+    cluster.deliver(owner, leaver, "r-inv");
+    cluster.deliver_all_mail();
+    cluster.flush_lane(leaver, 0);
+    let late: Vec<_> = cluster.mail.extract_if(.., |letter| letter.node == leaver).collect();
+    assert_eq!(late.len(), 1, "the part of lane 1");
+    cluster.set_role(5, Role::Shadow);
+    cluster.run_for(MLT * 40);
+    cluster.set_role(5, Role::Active);
+    cluster.run_for(MLT * 40);
+    cluster.place();
+    cluster.run_for(MLT * 20);
+    assert!(!cluster.machine_of(leaver, &b).keeps(b.as_bytes()));
+    cluster.mail.extend(late);
+    cluster.deliver_all();
+    assert_eq!(parts(&cluster), before);
+    cluster.assert_quiet([a, b]);
+}
