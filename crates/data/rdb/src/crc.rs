@@ -21,24 +21,44 @@ pub fn crc64_on(crc: u64, bytes: &[u8]) -> u64 {
 
 /// What a checksum becomes by so many bytes that are zero. Checksums are linear: those of two texts of
 /// the same length differ by what the difference at their beginning becomes by the length of the rest.
-pub(crate) fn crc64_zeros(crc: u64, mut count: u64) -> u64 {
-    // What one zero byte does to each bit; then what two do, four, and so on.
-    let mut step: [u64; 64] = core::array::from_fn(|bit| crc64_on(1 << bit, &[0]));
-    let mut crc = crc;
-    while count > 0 {
-        if count & 1 == 1 {
-            crc = apply(&step, crc);
-        }
-        step = core::array::from_fn(|bit| apply(&step, step[bit]));
-        count >>= 1;
-    }
-    crc
+///
+/// # Panics
+/// If that is more than any file has.
+pub(crate) fn crc64_zeros(crc: u64, count: u64) -> u64 {
+    assert!(count >> STEPS.len() == 0, "a file is shorter than that");
+    let steps = STEPS.iter().enumerate().filter(|(power, _)| count >> power & 1 == 1);
+    steps.fold(crc, |crc, (_, step)| apply(step, crc))
 }
 
-fn apply(step: &[u64; 64], crc: u64) -> u64 {
-    let bits = (0..64).filter(|bit| crc >> bit & 1 == 1);
-    bits.fold(0, |sum, bit| sum ^ step[bit])
+const fn apply(step: &[u64; 64], crc: u64) -> u64 {
+    let (mut rest, mut sum) = (crc, 0);
+    while rest != 0 {
+        sum ^= step[rest.trailing_zeros() as usize];
+        rest &= rest - 1;
+    }
+    sum
 }
+
+/// What zero bytes do to each bit of a checksum: one, two, four, and so on.
+static STEPS: [[u64; 64]; 48] = {
+    let mut steps = [[0; 64]; 48];
+    let mut bit = 0;
+    while bit < 64 {
+        let crc: u64 = 1 << bit;
+        steps[0][bit] = TABLES[0][(crc & 0xff) as usize] ^ crc >> 8;
+        bit += 1;
+    }
+    let mut power = 1;
+    while power < 48 {
+        let mut bit = 0;
+        while bit < 64 {
+            steps[power][bit] = apply(&steps[power - 1], steps[power - 1][bit]);
+            bit += 1;
+        }
+        power += 1;
+    }
+    steps
+};
 
 /// What a byte adds to the checksum that it is that many bytes before the end of.
 static TABLES: [[u64; 256]; 8] = {
