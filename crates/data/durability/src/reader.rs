@@ -75,6 +75,15 @@ impl Found {
     pub fn end(&self) -> Lsn {
         self.end
     }
+
+    /// From where on rot looks like a write that was cut short: the file of the last batch, and where that
+    /// begins. `None` without a batch.
+    pub fn tail(&self) -> Option<(&Name, u64)> {
+        let tail = self.tail?;
+        let file = &self.segments[tail.index].source.name;
+        // The header of the only segment may be one that was being written.
+        Some((file, if self.segments.len() == 1 { 0 } else { tail.offset }))
+    }
 }
 
 /// Reads the log of one lane. Its memory is bounded by the largest batch and the largest entry.

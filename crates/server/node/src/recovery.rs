@@ -76,6 +76,16 @@ impl LaneFound {
         self.found.has_segments()
     }
 
+    /// The place of the last entry of the log.
+    pub fn end(&self) -> Lsn {
+        self.found.end()
+    }
+
+    /// From where on rot looks like a write that was cut short; see [`Found::tail`].
+    pub fn tail(&self) -> Option<(&Name, u64)> {
+        self.found.tail()
+    }
+
     /// Gives each entry out, those of the snapshot first: its keyspace, its kind, its bytes.
     ///
     /// # Errors

@@ -49,7 +49,8 @@ pub(crate) struct Options {
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing,
-    /// leap, rate, members. All that the engine survives if nothing is said.
+    /// leap, rate, members, and with --disks rot, failing, full, slow. All that the engine survives if
+    /// nothing is said.
     #[arg(long)]
     faults: Option<Faults>,
     /// What the cluster and its data may look like: the usual, all, none, or a list of size, churn,

@@ -5,7 +5,7 @@
 //! happened; when the power goes, each sector that no flush has covered is kept, lost or torn.
 
 use quorate_disk::{Device, DeviceFaults, Files};
-use quorate_durability::{Completion, Directory, Disk, Ticket, VOTER_FILE};
+use quorate_durability::{Completion, Directory, Disk, DiskError, Request, Ticket, VOTER_FILE};
 use quorate_machine::Rng;
 use quorate_node::{
     Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, NodeConfig, NodeFound,
@@ -13,6 +13,7 @@ use quorate_node::{
 };
 use quorate_types::Duration;
 
+use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
@@ -27,40 +28,76 @@ const REQUEST_MAX: u64 = MS;
 
 /// The disk of one node.
 pub(crate) struct NodeDisk {
-    files: Files,
-    /// Requests under way: the number under which the disk knows each, whose it is, the ticket under
-    /// which its owner knows it, and when it was made.
-    under_way: Vec<(u64, (u16, DiskOwner), Ticket, u64)>,
+    pub(crate) files: Files,
+    under_way: Vec<UnderWay>,
     counted: u64,
-    rng: Rng,
+    pub(crate) rng: Rng,
     /// The longest time that a request takes.
     request_max: u64,
+    /// What it does whenever it has the chance.
+    faults: DeviceFaults,
+    pub(crate) trouble: Trouble,
+}
+
+/// A request under way.
+struct UnderWay {
+    /// The number under which the disk knows it.
+    number: u64,
+    lane: u16,
+    owner: DiskOwner,
+    /// The ticket under which its owner knows it.
+    ticket: Ticket,
+    /// When it was made.
+    at: u64,
+    /// The file that it is for, or what else it is about.
+    file: String,
 }
 
 impl NodeDisk {
     pub(crate) fn new(mut rng: Rng) -> Self {
-        let device = Device::new(DISK_BYTES, 512, DeviceFaults::default(), rng.next_u64());
+        // On every other disk a torn sector may hold neither the old nor the new.
+        let garbled = if rng.chance(1, 2) { 500 } else { 0 };
+        let faults = DeviceFaults { garbled, short_write: 20, ..DeviceFaults::default() };
+        let device = Device::new(DISK_BYTES, 512, faults, rng.next_u64());
         let files = Files::new(device, rng.next_u64());
         // On one disk in four each flush takes as long as on a spinning one.
         let request_max = if rng.chance(1, 4) { 12 * REQUEST_MAX } else { REQUEST_MAX };
-        Self { files, under_way: Vec::new(), counted: 0, rng, request_max }
+        let trouble = Trouble::default();
+        Self { files, under_way: Vec::new(), counted: 0, rng, request_max, faults, trouble }
     }
 
     fn submit(&mut self, lane: u16, DiskRequest { owner, ticket, request }: DiskRequest, at: u64) {
         self.counted += 1;
-        self.under_way.push((self.counted, (lane, owner), ticket, at));
+        let file = match &request {
+            Request::Create { file }
+            | Request::Zero { file, .. }
+            | Request::Write { file, .. }
+            | Request::Remove { file } => file.to_string(),
+            Request::FlushDirectory => "the directory".into(),
+        };
+        self.under_way.push(UnderWay { number: self.counted, lane, owner, ticket, at, file });
         self.files.submit(Ticket(self.counted), request);
     }
 
-    /// Takes steps until a request has ended.
-    fn step(&mut self) -> Option<((u16, DiskOwner), Completion, u64)> {
+    /// Takes steps until a request has ended, which may fail if the disk is to.
+    fn step(&mut self, may_fail: bool) -> Option<(UnderWay, Completion)> {
+        let faults = match self.trouble.fails.filter(|_| may_fail) {
+            None => self.faults,
+            Some(Failing::Write) => DeviceFaults { write_error: 1_000, ..self.faults },
+            Some(Failing::Flush) => DeviceFaults { flush_error: 1_000, ..self.faults },
+        };
+        self.files.device().set_faults(faults);
         while !self.files.is_idle() {
             let Some(mut completion) = self.files.step() else { continue };
+            self.files.device().set_faults(self.faults);
+            if matches!(completion.result, Err(DiskError::Io | DiskError::Flush)) {
+                self.trouble.fails = None;
+            }
             let number = completion.ticket.0;
-            let at = self.under_way.iter().position(|(known, ..)| *known == number);
-            let (_, owner, ticket, began) = self.under_way.swap_remove(at.expect("it was made"));
-            completion.ticket = ticket;
-            return Some((owner, completion, began));
+            let at = self.under_way.iter().position(|work| work.number == number);
+            let work = self.under_way.swap_remove(at.expect("it was made"));
+            completion.ticket = work.ticket;
+            return Some((work, completion));
         }
         None
     }
@@ -77,7 +114,7 @@ impl NodeDisk {
     /// The process ends; with the power, if it is that.
     fn end(&mut self, power: bool) {
         // What is under way gets as far as chance has it.
-        for _ in 0..self.rng.below(4) {
+        for _ in 0..self.rng.below(2 * self.under_way.len() as u64 + 1) {
             self.files.step();
         }
         self.under_way.clear();
@@ -120,7 +157,14 @@ impl World {
             }
         };
         opened.damaged_snapshots().for_each(|(file, _)| disk.files.delete(file));
+        if opened.found.voter.1.is_none() {
+            // Who has promised nothing yet takes room for it, and there is some, or nobody starts it.
+            disk.files.set_reserved(0);
+        }
+        self.check_opened(node, &opened);
         let Opened { found: NodeFound { lanes, voter }, store, has_data } = opened;
+        let this = &mut self.nodes[node];
+        let Some(disk) = &mut this.disk else { return };
         for (host, found) in this.lanes.iter_mut().zip(lanes) {
             let seed = disk.rng.next_u64();
             host.lane
@@ -149,7 +193,8 @@ impl World {
                 return;
             }
             let id = this.id;
-            self.disk_step(node).unwrap_or_else(|| panic!("{id:?} waits for its disk in vain"));
+            let ended = self.disk_step(node, false);
+            ended.unwrap_or_else(|| panic!("{id:?} waits for its disk in vain"));
         }
     }
 
@@ -161,7 +206,7 @@ impl World {
         let Some(disk) = &mut this.disk else { return };
         let host = &mut this.lanes[lane];
         host.lane.write_log(now, &mut host.out);
-        assert_eq!(host.out.failed, None, "no flush fails");
+        assert_eq!(host.out.failed, None, "a process that ends does not write");
         let requests = std::mem::take(&mut host.out.disk);
         let ends = requests.len();
         requests.into_iter().for_each(|request| disk.submit(lane as u16, request, time));
@@ -169,25 +214,42 @@ impl World {
             let at = time + 1 + self.nodes[node].disk_span();
             self.schedule(at, Event::Disk { node, life });
         }
+        if ends > 0 {
+            let at = time + self.nodes[node].disk_span();
+            for fault in std::mem::take(&mut self.with_the_next_request) {
+                self.schedule(at, Event::Fault(fault));
+            }
+        }
     }
 
     /// Some request of a node ends. The lane that had made it, if there was one.
-    fn disk_step(&mut self, node: usize) -> Option<usize> {
+    fn disk_step(&mut self, node: usize, may_fail: bool) -> Option<usize> {
         let time = self.time;
         let this = &mut self.nodes[node];
         let now = this.clock(time);
         let disk = this.disk.as_mut().expect("a node with a disk");
-        let ((lane, owner), completion, began) = disk.step()?;
-        let took = Duration::from_nanos(time - began);
-        let done = DiskDone { owner, completion, took, error: String::new() };
-        let host = &mut this.lanes[usize::from(lane)];
+        let (UnderWay { lane, owner, at, file, .. }, completion) = disk.step(may_fail)?;
+        let took = Duration::from_nanos(time - at);
+        let failure = completion.result.err();
+        let error = failure.map_or(String::new(), |failure| format!("{file}: {failure:?}"));
+        let done = DiskDone { owner, completion, took, error };
+        let (id, host) = (this.id, &mut this.lanes[usize::from(lane)]);
         host.lane.disk_done(now, done, &mut host.out);
+        if let Some(failure) = failure {
+            let goes_on = host.out.failed.is_none();
+            self.note_failure(failure);
+            assert!(!goes_on || failure == DiskError::Full, "{id:?} goes on: {file}: {failure:?}");
+        }
         Some(usize::from(lane))
     }
 
-    /// A request of a running node ends, and its lane goes on.
+    /// A request of a running node ends, and its lane goes on, or its process ends.
     pub(crate) fn disk_event(&mut self, node: usize) {
-        let Some(lane) = self.disk_step(node) else { return };
+        let may_fail = self.may_fail(node);
+        let Some(lane) = self.disk_step(node, may_fail) else { return };
+        if let Some(why) = self.nodes[node].lanes[lane].out.failed.take() {
+            return self.end_with_disk(node, &why);
+        }
         if !self.nodes[node].lanes[lane].is_stopped() {
             self.finish_turn(node, lane);
         }
@@ -212,6 +274,6 @@ impl World {
 impl crate::process::Node {
     fn disk_span(&mut self) -> u64 {
         let disk = self.disk.as_mut().expect("a node with a disk");
-        disk.rng.below(disk.request_max)
+        disk.rng.below(if disk.trouble.is_slow { SLOW_MAX } else { disk.request_max })
     }
 }

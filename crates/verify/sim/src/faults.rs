@@ -41,6 +41,14 @@ names! {
     rate,
     /// An operator adds and removes members.
     members,
+    /// On disks of a minority: bits flip, sectors land in the place of others, writes are lost.
+    rot,
+    /// Writes and flushes of a disk fail, which ends its process.
+    failing,
+    /// A disk has no room for a while.
+    full,
+    /// What is asked of a disk takes long for a while.
+    slow,
 }
 
 impl Faults {
@@ -49,13 +57,24 @@ impl Faults {
     pub(crate) fn swarm(self, seed: u64, rng: &mut Rng) -> Self {
         // Drawn from streams of their own, so that a seed has the same other faults with and
         // without them.
-        let elsewhere = Self { leap: true, rate: true, members: true, ..Self::NONE };
+        let of_disks = Self { rot: true, failing: true, full: true, slow: true, ..Self::NONE };
+        let elsewhere = Self { leap: true, rate: true, members: true, ..of_disks };
         let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"badclock"));
         let leap = draw(self.leap, &mut apart, (1, 5));
         let rate = draw(self.rate, &mut apart, (1, 5));
         let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"operator"));
         let members = draw(self.members, &mut apart, (1, 2));
-        Self { leap, rate, members, ..self.draw(elsewhere, rng, (2, 3)) }
+        let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"bad disk"));
+        let mut of_disk = |may_be| draw(may_be, &mut apart, (2, 3));
+        let (rot, failing) = (of_disk(self.rot), of_disk(self.failing));
+        let (full, slow) = (of_disk(self.full), of_disk(self.slow));
+        let drawn = self.draw(elsewhere, rng, (2, 3));
+        Self { leap, rate, members, rot, failing, full, slow, ..drawn }
+    }
+
+    /// Without those of disks.
+    pub(crate) fn without_disks(self) -> Self {
+        Self { rot: false, failing: false, full: false, slow: false, ..self }
     }
 
     /// Whether clocks exceed the bounds that nodes are told.

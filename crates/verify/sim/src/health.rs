@@ -78,13 +78,13 @@ impl World {
             && (!self.spreads() || safe.is_majority_of(all))
     }
 
-    fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
+    pub(crate) fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
         let all = self.nodes.iter().map(|node| node.id).collect();
         holds(all) && self.groups().all(holds)
     }
 
     /// Nodes that hold everything and are not disturbed.
-    fn holders(&self) -> NodeSet {
+    pub(crate) fn holders(&self) -> NodeSet {
         let Some(newest) = self.newest_view() else { return NodeSet::EMPTY };
         // While engines are still taking over a new view, it protects no node: of the replicas of
         // one epoch, a minority may be lost before the next epoch is released.

@@ -14,8 +14,9 @@
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
-//! The nodes of a run have no disk yet. What one does to a log is tested where the log is
-//! (`quorate-durability`), and what it means for gates with a small store (`tests/power_cuts`).
+//! With [`Options::disks`] nodes have simulated disks, with the faults of real ones. What each of these
+//! does to a log, at every moment, is tested where the log is (`quorate-durability`), and what it means
+//! for gates with a small store (`tests/power_cuts`).
 //!
 //! The same seed gives the same run, event by event; [`Run::digest`] shows that in one number. A
 //! failing run can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
@@ -26,6 +27,7 @@ mod channels;
 mod clients;
 mod collections;
 mod command;
+mod disk_faults;
 mod disks;
 mod faults;
 mod flow;

@@ -14,6 +14,7 @@ use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
 
 use crate::Faults;
+use crate::disk_faults::Failing;
 use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
@@ -45,6 +46,8 @@ pub(crate) struct Nemesis {
     operator_rng: Rng,
     /// When the power of all nodes goes.
     power_rng: Rng,
+    /// What else happens to disks.
+    disk_rng: Rng,
     faults: Faults,
     partitioned: bool,
     active: bool,
@@ -68,6 +71,7 @@ impl Nemesis {
             rng: world.rng.fork(),
             operator_rng: Rng::new(seed ^ u64::from_le_bytes(*b"requests")),
             power_rng: Rng::new(seed ^ u64::from_le_bytes(*b"blackout")),
+            disk_rng: Rng::new(seed ^ u64::from_le_bytes(*b"troubles")),
             faults,
             partitioned: false,
             active: true,
@@ -143,10 +147,16 @@ impl Nemesis {
         if world.time < self.rests_until {
             return;
         }
-        if world.has_disks() && self.power_rng.chance(1, 8) {
-            return world.schedule(world.time, Event::Fault(Fault::Blackout));
+        if world.has_disks() && self.power_rng.chance(1, 5) {
+            // While disks are at work: then there is something to tear.
+            world.with_the_next_request = vec![Fault::Blackout];
+            world.with_the_next_request.extend(self.draw_rot(world));
+            return;
         }
         let mut drawn: Vec<Fault> = self.draw(world).into_iter().collect();
+        if world.has_disks() {
+            drawn.extend(self.draw_for_disk(world));
+        }
         if self.faults.reset && world.nodes.len() > 1 && self.rng.chance(1, 2) {
             drawn.push(self.draw_reset(world));
         }
@@ -195,6 +205,31 @@ impl Nemesis {
             _ => return None,
         };
         Some(fault)
+    }
+
+    /// The disks of a minority rot.
+    fn draw_rot(&mut self, world: &World) -> Vec<Fault> {
+        let count = world.nodes.len() as u64;
+        let (first, most) = (self.disk_rng.below(count), 1 + self.disk_rng.below(2));
+        if !self.faults.rot {
+            return Vec::new();
+        }
+        (first..first + most).map(|node| Fault::Rot((node % count) as usize)).collect()
+    }
+
+    /// A fault of one disk.
+    fn draw_for_disk(&mut self, world: &World) -> Vec<Fault> {
+        let rng = &mut self.disk_rng;
+        let node = rng.below(world.nodes.len() as u64) as usize;
+        let span = 50 * MS + rng.below(1_500 * MS);
+        match rng.below(10) {
+            0..=2 if self.faults.rot => vec![Fault::Kill(Process::Node(node)), Fault::Rot(node)],
+            3 if self.faults.failing => vec![Fault::DiskFails { node, what: Failing::Write }],
+            4 if self.faults.failing => vec![Fault::DiskFails { node, what: Failing::Flush }],
+            5 if self.faults.full => vec![Fault::DiskFull { node, span }],
+            6 if self.faults.slow => vec![Fault::DiskSlow { node, span }],
+            _ => Vec::new(),
+        }
     }
 
     /// A node that is not this one.
@@ -341,10 +376,13 @@ impl Nemesis {
         let mut undo_within = None;
         match fault {
             Fault::Kill(Process::Node(node)) => {
+                world.note_sound();
                 world.kill(node);
                 self.died(world, Process::Node(node));
             }
             Fault::Blackout => {
+                world.note_sound();
+                world.probe("disk: the power of all nodes goes", 1);
                 for node in 0..world.nodes.len() {
                     if world.nodes[node].up {
                         world.end_process(node, true);
@@ -391,6 +429,10 @@ impl Nemesis {
             Fault::Clock(process, error) => Self::set_clock(world, process, error),
             Fault::Rate { node, ppm, span } => world.set_rate(node, ppm, span),
             Fault::Ask(ask) => world.ask_operator(ask),
+            Fault::Rot(node) => world.damage_disk(node),
+            Fault::DiskFails { node, what } => world.fail_disk(node, what),
+            Fault::DiskFull { node, span } => world.fill_disk(node, span),
+            Fault::DiskSlow { node, span } => world.slow_disk(node, span),
         }
         if let Some(most) = undo_within {
             self.partitioned = true;
@@ -443,6 +485,11 @@ impl Nemesis {
             }
             Fault::Reconnect => true,
             Fault::Blackout => world.has_disks(),
+            Fault::Rot(node) => node_exists(node) && world.may_rot(node),
+            Fault::DiskFails { node, .. } => node_exists(node) && world.has_disks(),
+            Fault::DiskFull { node, .. } | Fault::DiskSlow { node, .. } => {
+                node_exists(node) && world.has_disks() && world.nodes[node].is_disk_well()
+            }
             Fault::Ask(ask) => {
                 node_exists(ask.node)
                     && node_exists(ask.at)
@@ -479,9 +526,11 @@ impl Nemesis {
         self.reconnect(world);
         world.heal_network();
         world.ambush = None;
+        world.with_the_next_request.clear();
         world.schedule(world.time, Event::Restore);
         for node in 0..world.nodes.len() {
             world.mend_rate(node, true);
+            world.mend_disk(node);
             if !world.nodes[node].up {
                 world.start(node);
             }

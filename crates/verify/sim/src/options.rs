@@ -7,6 +7,7 @@ use quorate_meerkat::Isolation;
 use quorate_node::{Durability, EngineConfig};
 use quorate_types::Duration;
 
+use crate::disk_faults::DISK_PROBES;
 use crate::{Beside, Faults, Shapes};
 
 /// The engine of the first simulated keyspace.
@@ -87,9 +88,16 @@ impl Engine {
         match self {
             Self::Hermes | Self::Meerkat => Faults::ALL,
             Self::Zeus => Faults { rate: false, ..Faults::ALL },
-            Self::Local => {
-                Faults { pause: true, stall: true, drift: true, clock: true, ..Faults::NONE }
-            }
+            Self::Local => Faults {
+                pause: true,
+                stall: true,
+                drift: true,
+                clock: true,
+                failing: true,
+                full: true,
+                slow: true,
+                ..Faults::NONE
+            },
             Self::KuaFu | Self::Tapir | Self::MeerkatPb | Self::Fasst => {
                 Faults { reordering: true, drift: true, clock: true, ..Faults::NONE }
             }
@@ -329,8 +337,18 @@ impl Options {
         self.engine.check(self)
     }
 
+    /// What happens to disks in runs of these options, by the names under which it is counted.
+    pub fn disk_probes(&self) -> impl Iterator<Item = &'static str> {
+        let may_be = move |needs: &Faults| needs.without(self.faults) == Faults::NONE;
+        let all = DISK_PROBES.iter().filter(move |(_, needs)| self.disks && may_be(needs));
+        all.map(|(name, _)| *name)
+    }
+
     /// Whether every run of these options can reach a rare branch of this name.
     pub fn has_probe(&self, name: &str) -> bool {
+        if name.starts_with("disk: ") {
+            return self.disk_probes().any(|known| known == name);
+        }
         let is_beside = |engine: Engine| self.beside.has(engine) && engine.has_probe(name);
         self.engine.has_probe(name) || Engine::ALL.into_iter().any(is_beside)
     }

@@ -238,6 +238,9 @@ impl World {
         self.died.push(node);
         self.forget_requests(node);
         self.nodes[node].up = false;
+        if self.nodes.iter().all(|node| !node.up) {
+            self.powerless_at = Some(time);
+        }
         self.nodes[node].life += 1;
         self.nodes[node].link += 1;
         self.trace.event(&[time, 2, u64::from(id.0)], || format!("{} kill {id:?}", At(time)));

@@ -42,7 +42,8 @@ impl Progress {
     /// The last change, if an op that begins now should complete unless something changes again.
     pub(crate) fn begin(world: &World) -> Option<u64> {
         let right = world.nodes.iter().all(|node| node.monotonic.is_right());
-        let since = world.changed_at.filter(|_| world.network.is_calm() && right)?;
+        let calm = world.network.is_calm() && right && world.disks_are_well();
+        let since = world.changed_at.filter(|_| calm)?;
         (since + time_to_recover(world) <= world.time).then_some(since)
     }
 

@@ -26,6 +26,7 @@ use std::str::FromStr;
 
 use quorate_types::{Duration, KeyspaceId};
 
+use crate::disk_faults::Failing;
 use crate::intent::Intent;
 use crate::keyspaces::ClientId;
 use crate::links::Links;
@@ -120,6 +121,23 @@ pub(crate) enum Fault {
     },
     /// An operator asks for a change of the membership.
     Ask(Ask),
+    /// What the disk of a node keeps that has just ended is damaged.
+    Rot(usize),
+    /// The next write or flush of a node's disk fails.
+    DiskFails {
+        node: usize,
+        what: Failing,
+    },
+    /// A node's disk has no room for this many nanoseconds.
+    DiskFull {
+        node: usize,
+        span: u64,
+    },
+    /// What is asked of a node's disk takes long, for this many nanoseconds.
+    DiskSlow {
+        node: usize,
+        span: u64,
+    },
 }
 
 /// An intent of a client: when, and through which node and lane.
@@ -220,6 +238,19 @@ impl fmt::Display for Fault {
                 write!(f, "rate {} off {ppm} for {}", node + 1, Seconds(*span))
             }
             Self::Ask(ask) => write!(f, "{ask}"),
+            Self::Rot(node) => write!(f, "rot {}", node + 1),
+            Self::DiskFails { node, what: Failing::Write } => {
+                write!(f, "disk {} fails write", node + 1)
+            }
+            Self::DiskFails { node, what: Failing::Flush } => {
+                write!(f, "disk {} fails flush", node + 1)
+            }
+            Self::DiskFull { node, span } => {
+                write!(f, "disk {} full for {}", node + 1, Seconds(*span))
+            }
+            Self::DiskSlow { node, span } => {
+                write!(f, "disk {} slow for {}", node + 1, Seconds(*span))
+            }
         }
     }
 }
@@ -349,6 +380,19 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
         ("member", [verb, subject, "at", at]) => {
             let (_, wish) = *Wish::ALL.iter().find(|(name, _)| name == verb).ok_or_else(wrong)?;
             Fault::Ask(Ask { wish, node: node(subject)?, at: node(at)? })
+        }
+        ("rot", [at]) => Fault::Rot(node(at)?),
+        ("disk", [at, "fails", "write"]) => {
+            Fault::DiskFails { node: node(at)?, what: Failing::Write }
+        }
+        ("disk", [at, "fails", "flush"]) => {
+            Fault::DiskFails { node: node(at)?, what: Failing::Flush }
+        }
+        ("disk", [at, "full", "for", span]) => {
+            Fault::DiskFull { node: node(at)?, span: seconds(span)? }
+        }
+        ("disk", [at, "slow", "for", span]) => {
+            Fault::DiskSlow { node: node(at)?, span: seconds(span)? }
         }
         ("cut", ["guest", ends]) => {
             let (guest, at) = ends.split_once("<->").ok_or_else(wrong)?;
@@ -541,11 +585,13 @@ mod tests {
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n0.93 member add 3 at 1\n\
                     0.94 member remove 2 at 3\n\
                     0.95 member remove-now 2 at 3\n0.96 member keep 1 at 2\n1.0 clock 2 off -250\n\
+                    1.01 rot 2\n1.02 disk 1 fails write\n1.02 disk 1 fails flush\n\
+                    1.03 disk 3 full for 1.5\n1.04 disk 2 slow for 0.25\n\
                     1.05 rate 2 off -1000000 for 0.25\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #3 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [6, 19, 3]);
+        assert_eq!(script.sizes(), [6, 24, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();

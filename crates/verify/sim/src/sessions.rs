@@ -66,6 +66,8 @@ struct Open {
 
 struct Session {
     grant: Grant,
+    /// When the request was sent that was granted last.
+    granted: u64,
     client_lease: ClientLease,
     requests: RequestTracker,
     open: BTreeMap<u64, Open>,
@@ -501,7 +503,8 @@ impl SessionClients {
                     (Request::Open, Answer::Granted(grant)) if asked => {
                         let client_lease = ClientLease::new(Instant(one.sent), self.term);
                         let (requests, open) = (RequestTracker::default(), BTreeMap::new());
-                        let session = Session { grant, client_lease, requests, open };
+                        let granted = one.sent;
+                        let session = Session { grant, granted, client_lease, requests, open };
                         self.clients[index].session = Some(session);
                         self.clients[index].closing = false;
                     }
@@ -529,7 +532,7 @@ impl SessionClients {
             && session.grant.lease == grant.lease
             && session.grant.until < grant.until
         {
-            session.grant = grant;
+            (session.grant, session.granted) = (grant, session.granted.max(sent));
             session.client_lease.renewed(Instant(sent), self.term);
         }
     }
@@ -550,7 +553,9 @@ impl SessionClients {
         let safe = now < session.client_lease.renew_at() + self.term / 4;
         // The clock of the granting node may have run faster.
         let right = world.nodes.iter().all(|node| node.monotonic.was_always_right());
-        if safe && right && !client.closing {
+        // Nobody knows it any more who has granted it.
+        let is_forgotten = world.powerless_at.is_some_and(|at| at >= session.granted);
+        if safe && right && !client.closing && !is_forgotten {
             self.complaints.push(format!("{lease:?} is {lost:?} although it was renewed in time"));
         }
         self.lose(world, index, "a node says that it is over");

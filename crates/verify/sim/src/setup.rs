@@ -33,8 +33,12 @@ impl Setup {
     /// Draws the options that are left open.
     pub(crate) fn draw(seed: u64, options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
         let mut faults = options.faults.swarm(seed, rng);
-        // What an operator asks for while all power goes is not simulated.
-        faults.members &= !options.disks;
+        if options.disks {
+            // What an operator asks for while all power goes is not simulated.
+            faults.members = false;
+        } else {
+            faults = faults.without_disks();
+        }
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),

@@ -239,8 +239,9 @@ pub fn sweep(
     let next = AtomicU64::new(seeds.start);
     let done = AtomicU64::new(0);
     let enough = AtomicBool::new(failures_max == 0);
-    let known = quorate_node::PROBES.iter().flat_map(|list| list.iter());
-    let known = known.filter(|name| options.has_probe(name)).map(|name| (*name, 0));
+    let known = quorate_node::PROBES.iter().flat_map(|list| list.iter().copied());
+    let known = known.filter(|name| options.has_probe(name)).chain(options.disk_probes());
+    let known = known.map(|name| (name, 0));
     let total = Mutex::new(Sweep { probes: known.collect(), ..Sweep::default() });
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -757,6 +758,7 @@ impl<'a> Simulation<'a> {
         }
         let epoch = self.world.nodes[0].lane(0).view().epoch.0;
         let messages = self.world.messages;
+        self.world.count_torn_sectors();
         let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
         let digest = self.world.trace.digest();
         let contents = self.contents.take().unwrap_or_else(|| self.all_contents());

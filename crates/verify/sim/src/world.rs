@@ -13,6 +13,7 @@ use quorate_types::{
 
 use crate::Faults;
 use crate::channels::{Act, Place};
+use crate::disk_faults::Rot;
 use crate::disks::NodeDisk;
 use crate::flow::Flow;
 use crate::guests::Guest;
@@ -48,6 +49,8 @@ pub(crate) enum Event {
     Wake { node: usize, life: u64, lane: u16 },
     /// A request of a node to its disk ends.
     Disk { node: usize, life: u64 },
+    /// A disk has room again, and is as fast as it was.
+    DiskMends { node: usize },
     /// A stopped process goes on.
     Resume { node: usize, life: u64 },
     /// A lane of a node learns that its connection to a peer is gone.
@@ -185,6 +188,12 @@ pub(crate) struct World {
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after this many more engine messages, if that leaves a majority.
     pub(crate) ambush: Option<(usize, u64)>,
+    /// What happens while the next request to a disk is under way.
+    pub(crate) with_the_next_request: Vec<Fault>,
+    /// When no node ran for the last time, so that nobody remembers what is on no disk.
+    pub(crate) powerless_at: Option<u64>,
+    /// Which disks may rot, and have.
+    pub(crate) rot: Rot,
     /// Nodes that have just died, for the clients.
     pub(crate) died: Vec<usize>,
     /// Guests that have just died, for the clients.
@@ -238,6 +247,9 @@ impl World {
             published: Vec::new(),
             leased: Vec::new(),
             ambush: None,
+            with_the_next_request: Vec::new(),
+            powerless_at: None,
+            rot: Rot::default(),
             died: Vec::new(),
             died_guests: Vec::new(),
             ambushed: Vec::new(),
@@ -350,6 +362,10 @@ impl World {
                 self.mend_rate(*node, false);
                 return None;
             }
+            Event::DiskMends { node } => {
+                self.mend_disk(*node);
+                return None;
+            }
             _ => return Some(event),
         };
         if !self.nodes[node].up || self.nodes[node].life != life {
@@ -431,6 +447,11 @@ impl World {
             }
             other => unreachable!("no event of a lane: {other:?}"),
         }
+    }
+
+    /// Counts a rare event.
+    pub(crate) fn probe(&mut self, name: &'static str, times: u64) {
+        *self.probes.entry(name).or_default() += times;
     }
 
     /// Whether nodes have disks.

@@ -2,7 +2,9 @@
 
 use quorate_disk::{Device, DeviceFaults, Files};
 use quorate_durability::{Disk, Log, Options};
-use quorate_types::{Duration, Incarnation, Instant, KeyspaceId, NodeId, Now, UnixNanos, limits};
+use quorate_types::{
+    Duration, Incarnation, Instant, KeyspaceId, Lsn, NodeId, Now, UnixNanos, limits,
+};
 
 use super::*;
 use crate::{DiskDone, DiskOwner, DiskRequest, Lane, NodeAddress, Outbox, Shared};
@@ -154,6 +156,16 @@ fn what_belongs_elsewhere_is_refused_and_stays() {
     let (put, opened) = open(&mut files);
     assert!(put.is_empty());
     assert!(matches!(opened, Err(LogError::Foreign { .. })), "{opened:?}");
+}
+
+#[test]
+fn where_a_log_ends_is_known_to_who_asks() {
+    let mut files = used();
+    let (_, opened) = open(&mut files);
+    let lane = &opened.expect("the node begins").found.lanes[0];
+    assert_eq!(lane.end(), Lsn(3));
+    let (file, offset) = lane.tail().expect("there is a batch");
+    assert_eq!((&**file, offset), (&*segment(0), 3 * 4096));
 }
 
 /// The power may go at any moment: the voter's file has to say that a log was damaged before there is a
