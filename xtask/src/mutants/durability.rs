@@ -8,6 +8,7 @@ const RECOVERY: Check = Tests("durability", "recovery::");
 const SNAPSHOT: Check = Tests("durability", "snapshot::");
 const VOTER: Check = Tests("durability", "voter::");
 const WRITING: Check = Tests("durability", "writing::");
+const NODES: Check = Tests("sim", "nodes_with_disks_survive");
 
 /// The part of the log of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -36,14 +37,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "durability_fsync_retry",
         home: "durability",
         guard: "a failed flush ends the log",
-        checks: &[WRITING],
+        checks: &[WRITING, NODES],
         in_gate: true,
     },
     Mutant {
         name: "durability_rot_truncated",
         home: "durability",
         guard: "a damaged batch with a sound one behind it is not the end",
-        checks: &[RECOVERY, HISTORIES],
+        checks: &[RECOVERY, HISTORIES, NODES],
         in_gate: true,
     },
     Mutant {
