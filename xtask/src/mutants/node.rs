@@ -14,13 +14,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "node_log_of_many_lanes",
-        home: "node",
-        guard: "an engine that keeps data on disks with one lane has one",
-        checks: &[Tests("config", "a_durability_that_can_not_be")],
-        in_gate: false,
-    },
-    Mutant {
         name: "node_unfit_options_logged",
         home: "node",
         guard: "options that take promises for kept are refused where these wait for the log",

@@ -30,8 +30,6 @@ pub struct Capabilities {
     /// Its promises need not wait for the log: replicas that have lost different ends of their logs agree
     /// again when all restart.
     pub durable_async: bool,
-    /// It keeps data on disks whatever the number of lanes, and not on one lane alone.
-    pub durable_lanes: bool,
     /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
     /// and no configuration file may choose it.
     pub recovers: bool,
@@ -56,7 +54,6 @@ impl Capabilities {
         replicated: true,
         durable: false,
         durable_async: false,
-        durable_lanes: false,
         recovers: true,
     };
 }

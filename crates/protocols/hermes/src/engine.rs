@@ -99,7 +99,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         large_collections: true,
         durable: true,
         durable_async: true,
-        durable_lanes: true,
         ..Capabilities::REPLICATED
     };
 

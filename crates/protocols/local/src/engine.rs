@@ -62,7 +62,6 @@ where
         replicated: false,
         durable: true,
         durable_async: true,
-        durable_lanes: true,
         ..Capabilities::REPLICATED
     };
 

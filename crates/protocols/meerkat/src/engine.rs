@@ -145,7 +145,6 @@ where
         quorums: true,
         durable: true,
         durable_async: true,
-        durable_lanes: true,
         ..Capabilities::REPLICATED
     };
 

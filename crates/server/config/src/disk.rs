@@ -89,7 +89,6 @@ impl Source<'_> {
         keyspace: &Keyspace,
         config: &KeyspaceConfig,
         disk: &Disk,
-        lanes: u16,
     ) -> Result<Durability, ConfigError> {
         const KEY: &str = "[[keyspace]] durability";
         let Some(durability) = &keyspace.durability else { return Ok(Durability::Memory) };
@@ -104,7 +103,7 @@ impl Source<'_> {
         }
         config
             .engine
-            .check_durability(durability, lanes)
+            .check_durability(durability)
             .map_err(|Unfit { problem, remedy }| self.wrong(&span, KEY, problem, &remedy))?;
         if disk.dir.is_none() {
             let problem = format!("\"{name}\" needs a directory, and the file names none");

@@ -20,7 +20,6 @@ impl Source<'_> {
         keyspaces: &[Keyspace],
         nodes: &[NodeAddress],
         disk: &Disk,
-        lanes: u16,
     ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
         if keyspaces.is_empty() {
             return Ok(vec![KeyspaceConfig::new(
@@ -52,7 +51,7 @@ impl Source<'_> {
                 partitions,
                 ..KeyspaceConfig::new(KeyspaceId(number as u8), name.clone(), engine)
             };
-            config.durability = self.durability(keyspace, &config, disk, lanes)?;
+            config.durability = self.durability(keyspace, &config, disk)?;
             configs.push(config);
         }
         Ok(configs)

@@ -264,7 +264,7 @@ impl Source<'_> {
         })?;
         let nodes = self.nodes(&file.node)?;
         let disk = self.disk(&file.disk)?;
-        let keyspaces = self.keyspaces(&file.keyspace, &nodes, &disk, lanes as u16)?;
+        let keyspaces = self.keyspaces(&file.keyspace, &nodes, &disk)?;
         Ok(Config {
             file: self.file.to_owned(),
             cluster: name.clone(),

@@ -19,9 +19,7 @@ fn durability(can: &Capabilities) -> String {
     if !can.durable {
         return "no".to_owned();
     }
-    let values = if can.durable_async { "`async`, `sync`" } else { "`sync`" };
-    let lanes = if can.durable_lanes { "" } else { ", one lane" };
-    format!("{values}{lanes}")
+    if can.durable_async { "`async`, `sync`" } else { "`sync`" }.to_owned()
 }
 
 fn tables() -> String {

@@ -179,23 +179,20 @@ fn check_durability(options: &Dev) -> anyhow::Result<()> {
     if options.dir.is_none() || options.durability == Durability::Memory {
         return Ok(());
     }
-    let able = || EngineConfig::names_with(|can| can.durable);
     match &options.engine {
-        Some(engine) if !engine.capabilities().durable => {
-            bail!(
-                "engine {} keeps nothing on a disk; leave --dir out, or choose {}",
-                engine.name(),
-                able()
-            );
+        Some(engine) => {
+            if let Err(unfit) = engine.check_durability(options.durability) {
+                bail!("{}; {}, or leave --dir out", unfit.problem, unfit.remedy);
+            }
         }
         None if !transactions().capabilities().durable => {
             tracing::warn!(
                 "only databases of engine {} are kept in --dir, and so database {SINGLE_KEYS_DB} alone; \
                  the others live in memory, unless --engine chooses that engine for all",
-                able()
+                EngineConfig::names_with(|can| can.durable)
             );
         }
-        _ => {}
+        None => {}
     }
     Ok(())
 }

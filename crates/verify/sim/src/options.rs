@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_meerkat::Isolation;
-use quorate_node::{Durability, EngineConfig};
+use quorate_node::EngineConfig;
 use quorate_types::Duration;
 
 use crate::disk_faults::DISK_PROBES;
@@ -135,12 +135,6 @@ impl Engine {
             return Err(format!(
                 "{self} keeps nothing on disks; use --disks with another --engine"
             ));
-        }
-        let lanes = options.lanes.unwrap_or(u16::MAX);
-        let kept = EngineConfig::named(self.name())
-            .map_or(Ok(()), |engine| engine.check_durability(Durability::Sync, lanes));
-        if options.disks && kept.is_err() {
-            return Err(format!("{self} keeps data on disks with one lane only; use --lanes 1"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
         if self.is_alone() && beside.is_some() {
@@ -395,9 +389,6 @@ mod tests {
         assert!(refusal.contains("reordering,drift,clock"), "{refusal}");
         let retwis = Options { workload: Workload::Retwis, ..Options::of(Engine::Hermes) };
         assert!(retwis.check().unwrap_err().contains("--engine"));
-        let disks = Options { disks: true, ..Options::of(Engine::Zeus) };
-        assert!(disks.check().unwrap_err().contains("--lanes 1"));
-        assert_eq!(Options { lanes: Some(1), ..disks }.check(), Ok(()));
         let guests = Options { guests: Some(1), ..Options::of(Engine::KuaFu) };
         assert!(guests.check().unwrap_err().contains("guests"));
     }

@@ -89,11 +89,11 @@ impl EngineConfig {
         self.info().capabilities
     }
 
-    /// Whether a keyspace of this engine can be kept like this by nodes with so many lanes.
+    /// Whether a keyspace of this engine can be kept like this.
     ///
     /// # Errors
     /// When it can't.
-    pub fn check_durability(&self, durability: Durability, lanes: u16) -> Result<(), Unfit> {
+    pub fn check_durability(&self, durability: Durability) -> Result<(), Unfit> {
         let (can, name) = (self.capabilities(), self.name());
         if durability == Durability::Memory {
             return Ok(());
@@ -113,15 +113,6 @@ impl EngineConfig {
                     "engine '{name}' acknowledges nothing before it is on the disks of all replicas"
                 ),
                 remedy: format!("choose \"sync\", or engine {able}"),
-            });
-        }
-        if lanes > 1 && !can.durable_lanes && !mutant!("node_log_of_many_lanes") {
-            let able = Self::names_with(|can| can.durable_lanes);
-            return Err(Unfit {
-                problem: format!(
-                    "engine '{name}' keeps data on disks with one lane only, and there are {lanes}"
-                ),
-                remedy: format!("set lanes = 1, or choose \"memory\", or engine {able}"),
             });
         }
         let is_sync = durability == Durability::Sync && !mutant!("node_unfit_options_logged");
