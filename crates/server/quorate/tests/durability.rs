@@ -28,7 +28,11 @@ struct World {
 
 impl World {
     fn new(name: &str, nodes: usize, lanes: u16) -> Self {
-        Self::with(name, nodes, lanes, &keyspace("hermes", "durability = \"sync\""))
+        Self::of("hermes", name, nodes, lanes)
+    }
+
+    fn of(engine: &str, name: &str, nodes: usize, lanes: u16) -> Self {
+        Self::with(name, nodes, lanes, &keyspace(engine, "durability = \"sync\""))
     }
 
     /// A cluster with these keyspaces.
@@ -141,9 +145,17 @@ fn write_until_killed(port: u16, writer: usize, acknowledged: &AtomicU64, stop: 
 
 #[test]
 fn nothing_acknowledged_is_lost_when_all_processes_are_killed_under_load() {
+    kill_all_under_load(&World::new("all-killed", 3, 2));
+}
+
+#[test]
+fn nor_is_it_where_keys_move_to_those_that_use_them() {
+    kill_all_under_load(&World::of("zeus", "owners-killed", 3, 2));
+}
+
+fn kill_all_under_load(world: &World) {
     const WRITERS: usize = 3;
     const ENOUGH: u64 = 60;
-    let world = World::new("all-killed", 3, 2);
     let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let mut nodes = world.cluster.serve_all();
     for round in 1..=3 {
