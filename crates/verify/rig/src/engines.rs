@@ -51,8 +51,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         clock_step_ms_max: 3_600_000,
         moves: true,
         sessions: true,
-        // More lanes are refused.
-        on_disks: Some(""),
+        on_disks: Some("lanes = 2\n"),
     },
 ];
 
