@@ -119,7 +119,7 @@ fn nodes_with_disks_survive_what_disks_do() {
 /// Transactions over several lanes are in the logs of all of them.
 #[test]
 fn lanes_with_disks_survive_what_disks_do() {
-    for (lanes, count) in [(1, seeds() / 8), (2, seeds() / 4)] {
+    for (lanes, count) in [(1, seeds() / 3), (2, seeds() / 2)] {
         let options = Options { lanes: Some(lanes), ..with_disks(Engine::Zeus) };
         let probes = assert_passes(&options, count, 200);
         let reached =
