@@ -719,10 +719,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Whether what was restored is of the cluster of this view, or of the one that it was recovered from.
+    fn has_data_of(&self, view: &View) -> bool {
+        let is_new = self.log.cluster != view.cluster;
+        self.log.cluster.shares_data_with(view.cluster)
+            && !(is_new && mutant!("zeus_recovers_nothing"))
+    }
+
     /// What is of another cluster goes before any lane begins the epoch: another one may fill records then.
     pub(crate) fn forget_other_cluster(&mut self, view: &View) {
         let is_first = self.log.is_restored && !self.log.has_begun;
-        if is_first && self.log.cluster != view.cluster && self.layout_of(view).is_live() {
+        if is_first && !self.has_data_of(view) && self.layout_of(view).is_live() {
             self.forget_restored();
             self.forget_records();
         }
@@ -756,9 +763,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_active = self.layout.is_active() || mutant!("zeus_shadow_goes_on");
         let cluster = view.cluster;
         let is_new = self.log.cluster != cluster;
-        let is_ours = self.log.cluster.shares_data_with(cluster)
-            && !(is_new && mutant!("zeus_recovers_nothing"));
-        self.log.goes_on = is_restored && is_active && is_ours;
+        self.log.goes_on = is_restored && is_active && self.has_data_of(view);
         if is_restored && !self.log.goes_on {
             self.forget_restored();
         }
