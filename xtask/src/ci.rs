@@ -262,6 +262,7 @@ const RIG: &[(&str, &[&str])] = &[
     ("zeus", ZEUS_IN_GATE),
     ("hermes-disks", &["--engine", "hermes", "--disks", "plain", "--only", "kill-all"]),
     ("meerkat-disks", &["--engine", "meerkat", "--disks", "plain", "--only", "kill-all"]),
+    ("zeus-disks", &["--engine", "zeus", "--disks", "plain", "--only", "kill-all"]),
 ];
 #[rustfmt::skip]
 const ZEUS_IN_GATE: &[&str] = &[
@@ -275,10 +276,16 @@ const RIG_NIGHTLY: &[(&str, &[&str])] = &[
     ("zeus-6", &["--engine", "zeus", "--nodes", "6"]),
     ("hermes-power", HERMES_POWER),
     ("meerkat-power", MEERKAT_POWER),
+    ("zeus-power", ZEUS_POWER),
 ];
 #[rustfmt::skip]
 const HERMES_POWER: &[&str] = &[
     "--engine", "hermes", "--disks", "volatile", "--times", "20", "--only", "power",
+    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
+];
+#[rustfmt::skip]
+const ZEUS_POWER: &[&str] = &[
+    "--engine", "zeus", "--disks", "volatile", "--times", "20", "--only", "power",
     "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
 ];
 #[rustfmt::skip]
