@@ -143,6 +143,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_useless_entries_restored",
+        home: "zeus",
+        guard: "what a node had before it copied everything is not restored",
+        checks: &[Tests("zeus", "log::what_a_node_had")],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_decided_replayed",
         home: "zeus",
         guard: "what is known to be committed is not replayed",

@@ -1,7 +1,8 @@
 //! What a node keeps in its log, and how it comes back.
 //!
 //! ```text
-//! CLUSTER 1 | cluster u64                what came before is of another cluster, or of no use
+//! CLUSTER 1 | cluster u64                what came before is of another cluster; of no use, if that cluster is
+//!                                        named once more; or of one from which this one was recovered
 //! UPDATE  2 | flags u8 | coordinator u32 | slot u64 | slots behind the last committed one u32
 //!           | version u64 | [u32, depends on slots u64 ...] | [call as in an R-INV] | items
 //! RECORD  3 | version u64 | writer u32 | key | content        what was copied, or saved
@@ -84,7 +85,7 @@ const VALUE: u8 = 1;
 const BASE: u8 = 2;
 const KEPT: u8 = 4;
 
-/// The cell in which a lane tells the others of which cluster its log is.
+/// The cell in which a lane tells the others the cluster of its log.
 const CLUSTER_CELL: usize = 1;
 
 /// What a node knows of its log.
@@ -399,7 +400,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             CLUSTER => {
                 let cluster = Incarnation(reader.u64()?);
                 reader.end()?;
-                if !self.log.cluster.shares_data_with(cluster) {
+                let former = self.log.cluster;
+                let is_of_use = former != cluster && former.shares_data_with(cluster);
+                if !is_of_use && !mutant!("zeus_useless_entries_restored") {
                     self.forget_restored();
                     self.forget_records();
                 }
@@ -767,12 +770,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_restored && !self.log.goes_on {
             self.forget_restored();
         }
-        if is_new || !self.log.goes_on {
+        let append = |log: &mut Vec<u8>| write_number(CLUSTER, cluster.0, log);
+        let is_other = !self.log.cluster.shares_data_with(cluster);
+        if is_new {
             self.log.cluster = cluster;
-            let append = |log: &mut Vec<u8>| write_number(CLUSTER, cluster.0, log);
             self.log.append(effects, append);
-            self.log.note_copied();
         }
+        if !self.log.goes_on && !is_other {
+            // Named once more: what came before is of no use.
+            self.log.append(effects, append);
+        }
+        self.log.note_copied();
         if !self.log.goes_on {
             return;
         }

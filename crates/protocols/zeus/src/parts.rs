@@ -31,7 +31,7 @@ use crate::state::Zeus;
 /// A transaction, by its coordinator and its slot there.
 pub(crate) type Name = (MemberNumber, u64);
 
-/// A transaction of which other lanes lack their parts.
+/// A transaction whose parts other lanes lack.
 #[derive(Clone, Hash, Debug)]
 struct Spread {
     name: Name,

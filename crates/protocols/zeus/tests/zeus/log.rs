@@ -192,6 +192,44 @@ fn a_node_that_restarts_alone_copies_everything_anew() {
     assert_eq!(cluster.run(2, "read=y read=d"), [Some("2".to_owned()), None]);
 }
 
+/// Nobody tells a node that copies everything anew of keys that were deleted and forgotten while it was
+/// away: what its log had before is of no use, in the cluster that it was of and in one that was recovered
+/// from it.
+#[test]
+fn what_a_node_had_before_it_copied_everything_does_not_come_back() {
+    for is_recovered in [false, true] {
+        let collect_every = Some(Duration::from_millis(20));
+        let mut cluster = cluster(Logs::Sync, Replicas { collect_every, ..Replicas::default() });
+        cluster.run(1, "write=y:1 write=d:1");
+        cluster.expel(&[2]);
+        cluster.deliver_all();
+        cluster.run(1, "del=d");
+        cluster.run_for(Duration::from_secs(1));
+        assert_eq!(cluster.record(1, "d"), None, "it is forgotten");
+        if is_recovered {
+            [1, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+            cluster.pool.clear();
+            [1, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+            cluster.recover();
+            cluster.install(&[(1, Role::Active), (3, Role::Active)]);
+            cluster.deliver_all();
+        }
+        cluster.restart(2, 7);
+        cluster.set_role(2, Role::Shadow);
+        cluster.run_for(Duration::from_secs(1));
+        assert!(cluster.is_caught_up(2));
+        cluster.set_role(2, Role::Active);
+        cluster.deliver_all();
+        (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+        cluster.restart(2, 8);
+        [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+        cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+        cluster.run_for(Duration::from_secs(1));
+        let there = [Some("1".to_owned()), None];
+        assert_eq!(cluster.run(2, "read=y read=d"), there, "recovered: {is_recovered}");
+    }
+}
+
 #[test]
 fn a_learner_has_caught_up_when_what_it_has_copied_is_durable() {
     let mut cluster = durable();
