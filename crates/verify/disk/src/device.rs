@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use quorate_machine::Rng;
 use quorate_types::{Duration, Instant};
 
+use crate::fates::Fates;
+
 /// How long an ordinary flush takes at most, and at least a twentieth of that.
 const FLUSH_MAX: Duration = Duration::from_millis(2);
 /// How much longer one takes at most that stalls.
@@ -323,18 +325,10 @@ impl Device {
         if count == 0 {
             return;
         }
-        let shape = self.rng.below(5);
-        let border = self.rng.below(count + 1);
+        let fates = Fates::draw(&mut self.rng, count);
         let mut kept_any = [false; 2];
-        for (index, (number, content)) in sectors.into_iter().enumerate() {
-            let before = (index as u64) < border;
-            let kept = match shape {
-                0 => false,
-                1 => true,
-                2 => before,
-                3 => !before,
-                _ => self.rng.chance(1, 2),
-            };
+        for (index, (number, content)) in (0..).zip(sectors) {
+            let kept = fates.is_kept(index, &mut self.rng);
             kept_any[usize::from(kept)] = true;
             if self.rng.chance(1, 8) {
                 self.tear_sector(number, &content);
@@ -347,11 +341,7 @@ impl Device {
             }
         }
         if kept_any == [true; 2] {
-            match shape {
-                2 => self.count("power cut: write torn, prefix kept"),
-                3 => self.count("power cut: write torn, suffix kept"),
-                _ => self.count("power cut: write torn, interleaved"),
-            }
+            self.count(fates.event());
         }
     }
 

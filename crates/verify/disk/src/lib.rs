@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod fates;
 mod files;
 
 pub use device::{DEVICE_EVENTS, Device, DeviceError, DeviceFaults};
+pub use fates::Fates;
 pub use files::Files;

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
+use quorate_disk::Fates;
 use quorate_machine::Rng;
 
 /// Bytes of a sector.
@@ -393,17 +394,10 @@ impl Volume {
         }
     }
 
-    /// Which of so many changes are kept: all, none, those before or behind some moment, or any.
+    /// Which of so many changes are kept.
     fn fates(&mut self, changes: usize) -> Vec<bool> {
-        let (shape, border) = (self.rng.below(5), self.rng.below(changes as u64 + 1) as usize);
-        let mut fate = |index| match shape {
-            0 => true,
-            1 => false,
-            2 => index < border,
-            3 => index >= border,
-            _ => self.rng.chance(1, 2),
-        };
-        (0..changes).map(&mut fate).collect()
+        let fates = Fates::draw(&mut self.rng, changes as u64);
+        (0..changes as u64).map(|index| fates.is_kept(index, &mut self.rng)).collect()
     }
 
     fn cut(&mut self, content: &mut Content) {
