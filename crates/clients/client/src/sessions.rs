@@ -239,6 +239,9 @@ impl Sessions {
             "CROSSKEY" => Tried::Unfit,
             "ERR" if error.message.starts_with("a session's call is") => Tried::Unfit,
             "ERR" if error.message.starts_with("the session holds") => Tried::Failed(last(error)),
+            "MISCONF" if mutant!("client_full_disk_is_an_answer") => {
+                Tried::Answer(Reply::Error(error))
+            }
             "STALE" | "WINDOW" | "DIFFERENT" | "OOM" | "MISCONF" | "NOAUTH" => {
                 Tried::Failed(last(error))
             }

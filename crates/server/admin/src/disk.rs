@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use quorate_machine::mutant;
 use quorate_node::{FLUSH_BUCKETS, LogFacts};
 use quorate_runtime::{Handle, NodeFacts, NodeHandle};
 use serde::{Deserialize, Serialize};
@@ -136,6 +137,7 @@ impl Watch {
             ));
         }
         let is_little = u128::from(free) * 100 < u128::from(bytes) * u128::from(FREE_PERCENT_MIN);
+        let is_little = is_little && !mutant!("admin_disk_fills_unnoticed");
         is_little.then(|| format!("less than {FREE_PERCENT_MIN}% are free, {mib} MiB; make room"))
     }
 
@@ -145,7 +147,7 @@ impl Watch {
         let slow: u64 = (SLOW_BUCKET..FLUSH_BUCKETS).map(new).sum();
         let all: u64 = (0..FLUSH_BUCKETS).map(new).sum();
         let seconds = (self.looks.len() - 1) as u64 * LOOK_EVERY.as_secs();
-        if slow > 0 && slow * SLOW_OF >= all {
+        if slow > 0 && slow * SLOW_OF >= all && !mutant!("admin_slow_flushes_unnoticed") {
             let millis = (1u64 << (SLOW_BUCKET - 1)) / 1000;
             return Some(format!(
                 "{slow} of {all} flushes of the last {seconds} s took longer than {millis} ms: clients \
@@ -158,7 +160,8 @@ impl Watch {
             let flushes = newest.lanes[lane].0;
             looks.clone().all(|look| look.is_some_and(|look| *look == (flushes, true)))
         };
-        let lane = (0..newest.lanes.len()).find(|lane| is_stalled(*lane))?;
+        let mut lanes = 0..newest.lanes.len();
+        let lane = lanes.find(|lane| is_stalled(*lane) && !mutant!("admin_stall_unnoticed"))?;
         let seconds = STALLED_LOOKS as u64 * LOOK_EVERY.as_secs();
         Some(format!(
             "no flush of lane {lane} has ended for {seconds} s: look for what else uses the disk, and at \

@@ -11,6 +11,7 @@ use crate::loading::Loading;
 use crate::mesh::Parker;
 use crate::node_disk::NodeDisk;
 use crate::process;
+use quorate_machine::mutant;
 use quorate_node::Lane;
 use quorate_types::LaneId;
 
@@ -20,6 +21,14 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const READS_REMEMBERED: u32 = 64;
 /// How long a lane that ends waits for the disk.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+/// Whether a lane may write a batch itself: if a promise waits for it, and no read is likely to come
+/// meanwhile.
+fn may_write(is_awaited: bool, turns_without_reads: u32) -> bool {
+    let has_no_readers =
+        turns_without_reads >= READS_REMEMBERED || mutant!("runtime_readers_wait_for_the_disk");
+    is_awaited && has_no_readers
+}
 
 impl Host {
     /// Restores what earlier processes have left, and has the log go on. Waits for the other lanes of the
@@ -104,10 +113,9 @@ impl Host {
     pub(crate) fn write_log(&mut self, now: quorate_types::Now, may_keep: bool) -> Option<String> {
         let disk = self.disk.as_mut()?;
         self.lane.write_log(now, &mut self.out);
-        let is_awaited = self.lane.awaits_log();
-        let keeps = may_keep && is_awaited && self.turns_without_reads >= READS_REMEMBERED;
+        let may_keep = may_keep && may_write(self.lane.awaits_log(), self.turns_without_reads);
         for request in self.out.disk.drain(..) {
-            if keeps {
+            if may_keep {
                 disk.keep(request);
             } else {
                 disk.submit(request);
@@ -163,5 +171,20 @@ impl Host {
             let Some(done) = disk.wait_for(left) else { return };
             self.lane.disk_done(clock::now(), done, &mut self.out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_writes_itself_what_is_awaited_where_nobody_reads() {
+        assert!(may_write(true, READS_REMEMBERED));
+        assert!(
+            !may_write(true, READS_REMEMBERED - 1),
+            "a read may come, and would wait for the disk"
+        );
+        assert!(!may_write(false, READS_REMEMBERED), "nobody waits for it");
     }
 }
