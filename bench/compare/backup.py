@@ -10,7 +10,6 @@ what they do for the backup. Needs only the standard library and Rust. All traff
 """
 
 import argparse
-import json
 import pathlib
 import re
 import signal
@@ -23,10 +22,9 @@ import time
 import types
 
 import systems
-from compare import build
+from compare import build, publish
 from workloads import Runner
 
-HERE = pathlib.Path(__file__).resolve().parent
 ENGINES = {"hermes": "quorate", "meerkat": "quorate-meerkat"}
 
 
@@ -41,13 +39,7 @@ def main():
         places = systems.Places(pathlib.Path(work), options.port_base, binaries)
         for engine in options.engines.split(","):
             result["engines"][engine] = measure(options, places, engine)
-    text = table(result)
-    print(text)
-    if options.out:
-        (HERE / "results").mkdir(exist_ok=True)
-        path = HERE / "results" / f"{options.out}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        path.with_suffix(".md").write_text(text + "\n")
+    publish(options, result, table(result))
 
 
 def parse():

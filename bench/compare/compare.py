@@ -161,6 +161,16 @@ def facts(chosen):
     }
 
 
+def publish(options, result, text):
+    """Prints the table of a result, and leaves both in results/ under the name that --out gives."""
+    print(text)
+    if options.out:
+        (HERE / "results").mkdir(exist_ok=True)
+        path = HERE / "results" / f"{options.out}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        path.with_suffix(".md").write_text(text + "\n")
+
+
 def say(*words):
     print(*words, file=sys.stderr, flush=True)
 

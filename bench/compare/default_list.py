@@ -10,7 +10,6 @@ Needs only the standard library, redis-server, redis-benchmark and Rust. All tra
 
 import argparse
 import csv
-import json
 import pathlib
 import signal
 import statistics
@@ -20,10 +19,9 @@ import tempfile
 import types
 
 import systems
-from compare import build, facts
+from compare import build, facts, publish
 from workloads import Runner
 
-HERE = pathlib.Path(__file__).resolve().parent
 SYSTEMS = ("quorate", "quorate-meerkat", "redis")
 # As `-t` names them; LRANGE brings its own LPUSH.
 TESTS = ("ping", "set", "get", "incr", "lpush", "rpush", "lpop", "rpop", "sadd", "hset", "spop", "zadd",
@@ -53,12 +51,7 @@ def main():
         finally:
             for system in chosen:
                 system.stop()
-    text = table(result)
-    print(text)
-    if options.out:
-        path = HERE / "results" / f"{options.out}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        path.with_suffix(".md").write_text(text + "\n")
+    publish(options, result, table(result))
 
 
 def parse():

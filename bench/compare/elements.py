@@ -15,7 +15,6 @@ Needs only the standard library, redis-server and Rust. All traffic stays on 127
 """
 
 import argparse
-import json
 import pathlib
 import random
 import selectors
@@ -28,10 +27,9 @@ import threading
 import types
 
 import systems
-from compare import build, facts
+from compare import build, facts, publish
 from workloads import Runner
 
-HERE = pathlib.Path(__file__).resolve().parent
 LARGE, SMALL = 500_000, 1000
 SYSTEMS = ("quorate", "quorate-meerkat", "redis", "redis-wait2")
 # The command that adds elements, and the words of the element with this number; 16 and 32 bytes, and
@@ -87,12 +85,7 @@ def main():
         finally:
             for system in chosen:
                 system.stop()
-    text = table(result)
-    print(text)
-    if options.out:
-        path = HERE / "results" / f"{options.out}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        path.with_suffix(".md").write_text(text + "\n")
+    publish(options, result, table(result))
 
 
 def parse():

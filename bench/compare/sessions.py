@@ -11,7 +11,6 @@ library and Rust. All traffic stays on 127.0.0.1.
 """
 
 import argparse
-import json
 import pathlib
 import signal
 import statistics
@@ -21,10 +20,9 @@ import time
 import types
 
 import systems
-from compare import build
+from compare import build, publish
 from workloads import Runner
 
-HERE = pathlib.Path(__file__).resolve().parent
 # The goals of sessions, and what the thesis measured (section 2.6): 530 ns on 13.5 us, 116 bytes.
 THROUGHPUT_LOSS_MAX, LATENCY_MORE_MAX = 0.02, 0.04
 OPS = ("set", "call", "spelt-call")
@@ -46,13 +44,7 @@ def main():
             finally:
                 alone.stop()
                 crowded.stop()
-    text = table(result)
-    print(text)
-    if options.out:
-        (HERE / "results").mkdir(exist_ok=True)
-        path = HERE / "results" / f"{options.out}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        path.with_suffix(".md").write_text(text + "\n")
+    publish(options, result, table(result))
 
 
 def parse():
