@@ -260,9 +260,7 @@ const RIG: &[(&str, &[&str])] = &[
     ("hermes", &["--engine", "hermes"]),
     ("meerkat", &["--engine", "meerkat"]),
     ("zeus", ZEUS_IN_GATE),
-    ("hermes-disks", &["--engine", "hermes", "--disks", "plain", "--only", "kill-all"]),
-    ("meerkat-disks", &["--engine", "meerkat", "--disks", "plain", "--only", "kill-all"]),
-    ("zeus-disks", &["--engine", "zeus", "--disks", "plain", "--only", "kill-all"]),
+    ("disks", &["--disks", "plain", "--only", "kill-all"]),
 ];
 #[rustfmt::skip]
 const ZEUS_IN_GATE: &[&str] = &[
@@ -274,24 +272,14 @@ const ZEUS_IN_GATE: &[&str] = &[
 const RIG_NIGHTLY: &[(&str, &[&str])] = &[
     ("zeus-3", &["--engine", "zeus"]),
     ("zeus-6", &["--engine", "zeus", "--nodes", "6"]),
-    ("hermes-power", HERMES_POWER),
-    ("meerkat-power", MEERKAT_POWER),
-    ("zeus-power", ZEUS_POWER),
+    ("power", POWER),
 ];
 #[rustfmt::skip]
-const HERMES_POWER: &[&str] = &[
-    "--engine", "hermes", "--disks", "volatile", "--times", "20", "--only", "power",
-    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
-];
-#[rustfmt::skip]
-const ZEUS_POWER: &[&str] = &[
-    "--engine", "zeus", "--disks", "volatile", "--times", "20", "--only", "power",
-    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
-];
-#[rustfmt::skip]
-const MEERKAT_POWER: &[&str] = &[
-    "--engine", "meerkat", "--disks", "volatile", "--times", "20", "--only", "power",
-    "--only", "power-again", "--only", "power-most", "--only", "power-one", "--only", "kill-all",
+const POWER: &[&str] = &[
+    "--engine", "hermes", "--engine", "meerkat", "--engine", "zeus", "--disks", "volatile",
+    "--times", "20", "--only", "power", "--only", "power-again", "--only", "power-most",
+    "--only", "power-one", "--only", "kill-all", "--only", "rot", "--only", "disk-full",
+    "--only", "flush-fails", "--only", "slow-disk",
 ];
 
 fn rig(root: &Path) -> anyhow::Result<()> {

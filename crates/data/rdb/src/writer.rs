@@ -156,7 +156,7 @@ impl Writer {
         });
     }
 
-    /// The keys that follow are in this database, of which keys were written before.
+    /// The keys that follow are in this database. The file has keys of it already.
     pub fn database_again(&mut self, number: u64, out: &mut Vec<u8>) {
         self.append(out, |out| {
             out.push(opcode::DATABASE);

@@ -78,7 +78,7 @@ impl Membership {
         groups.fold(NodeSet::EMPTY, NodeSet::union).intersection(self.view.active())
     }
 
-    /// The groups that have active members in `view`, of which none runs.
+    /// The groups whose active members in `view` have all stopped.
     pub(crate) fn orphaned_groups(&self, view: &View) -> Vec<NodeSet> {
         let running = self.alive_in(view).intersection(view.active());
         let mut groups = change::groups(view, &self.config);
@@ -93,8 +93,8 @@ impl Membership {
         self.awaited_group(node, &self.view).is_some() && !mutant!("membership_revived_alone")
     }
 
-    /// The group of the node that has active members of which none runs. Without disks a shard has nothing
-    /// to wait for: it begins anew with the next of its nodes.
+    /// The group of the node whose active members have all stopped, if there is one. Without disks a shard
+    /// waits for nothing: it begins anew with the next of its nodes.
     fn awaited_group(&self, node: NodeId, view: &View) -> Option<NodeSet> {
         let waits = |group: &NodeSet| {
             let is_kept = self.keeper.is_some() || self.config.groups.contains(group);

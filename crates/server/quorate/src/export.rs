@@ -246,7 +246,7 @@ impl Export {
         self.book.iter().flat_map(|book| book.unread.keys().cloned()).collect()
     }
 
-    /// Reads keys again of which some may be in the file already.
+    /// Reads keys again. Some of them may be in the file already.
     pub(crate) fn again(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         self.writer.database_again(database, &mut self.bytes);
         self.read_keys(database, keys)

@@ -103,7 +103,7 @@ fn read(options: &Options, file: &str) -> anyhow::Result<(Source, Survey)> {
         "at offset {}: what a backup ends with is missing, so somebody has changed it; take another copy",
         source.total() - 9
     );
-    // Databases of which there are libraries and no keys.
+    // Databases that have libraries and no keys.
     for database in about.libraries.keys() {
         survey.databases.entry(*database).or_default();
     }

@@ -355,7 +355,7 @@ pub(crate) fn send_all(connection: &mut Connection, commands: &[&[&str]]) -> Res
     Ok(connection.send(&bytes)?)
 }
 
-/// Reads so many answers, none of which may be an error.
+/// Reads so many answers. An error among them is an error of this.
 pub(crate) fn answers(connection: &mut Connection, count: usize) -> Result<Vec<Reply>, Trouble> {
     let mut answers = Vec::new();
     for _ in 0..count {

@@ -207,7 +207,7 @@ fn a_backup_under_load_is_of_one_moment() {
         assert_eq!(all.len(), 3000 + 2 * KEYS as usize);
         assert!(told.contains("of keys that have changed since"), "{engine}: {told}");
         assert!(told.contains("writes waited for"), "{engine}: {told}");
-        // The writers go on when it has ended: the pause is over at every node.
+        // The writers go on when it has ended: the pause has ended at every node.
         for node in 0..origin.clients.len() {
             call(&mut Raw::new(port(node)), "SET after 1");
         }

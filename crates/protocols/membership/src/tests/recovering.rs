@@ -143,7 +143,7 @@ fn a_recovery_that_is_cut_short_is_asked_for_again() {
     }
 }
 
-/// Five nodes, of which the first two have a group's data.
+/// Five nodes. The first two have a group's data.
 fn with_a_group(seed: u64, has_disks: bool) -> World {
     let mut world = World::new(seed, 5);
     world.flush_max = has_disks.then_some(5 * MS);

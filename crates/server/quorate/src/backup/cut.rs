@@ -2,7 +2,7 @@
 //!
 //! Every key was read at one node, whose replica tells of each change. If it told of none since the last
 //! key was read, all of them were as they were read, together, at that moment. What the replica holds then
-//! is also a moment of the cluster, unless an update has ended elsewhere of which it has not heard: then it
+//! is also a moment of the cluster, unless an update has ended elsewhere that it has not heard of: then it
 //! may have heard of a later one that rests on it. So every node must have said, meanwhile, that it knows of
 //! no such update. They need not say it at the same time: an update that ended before the replica was silent
 //! is known to some node until the replica has it, and one that ends later rests on nothing that is missing.

@@ -63,7 +63,7 @@ pub(super) struct Follow {
     rounds: u64,
     /// The answers that the listener was asked for.
     asked: u64,
-    /// Which life of which node is followed, and how often it had not told key by key what has changed.
+    /// The node's life that is followed, and how often it had not told key by key what has changed.
     pub(super) followed: nodes::Followed,
 }
 
