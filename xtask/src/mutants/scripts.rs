@@ -47,6 +47,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "resp_script_heard_at_home",
+        home: "resp",
+        guard: "A script that this node loaded and forgot does not come back",
+        checks: &[Tests("resp", "a_script_that_this_node_loaded_and_forgot")],
+        in_gate: true,
+    },
+    Mutant {
         name: "scripts_kill_unseen",
         home: "scripts",
         guard: "A script that is told to stop does",

@@ -310,10 +310,9 @@ impl PubSub {
 
 impl Frontend {
     /// A client of another lane or node has published something.
-    pub fn published(&mut self, publication: Arc<Publication>) {
+    pub fn published<B: Backend>(&mut self, publication: Arc<Publication>, backend: &B) {
         if is_script(&publication) {
-            self.core.shared.scripts.add(&publication.message);
-            return;
+            return self.hear_script(&publication.message, backend);
         }
         if !self.core.pubsub.enqueue(publication, None) {
             add(&self.core.stats.messages_dropped, 1);

@@ -19,9 +19,14 @@ use crate::pending::OOM;
 /// again by the client that is answered `NOSCRIPT`.
 pub(crate) const CHANNEL: &[u8] = b"\0quorate: scripts";
 
-/// Whether a publication is a script that was loaded at another node.
+/// Whether a publication is a script that was loaded at another lane or node.
 pub(crate) fn is_script(publication: &Publication) -> bool {
     publication.topic == Topic::Shard && *publication.channel == *CHANNEL
+}
+
+/// What is told of a script that was loaded: the loading node's incarnation, then the script.
+fn told(loader: u64, source: &[u8]) -> Box<[u8]> {
+    [&loader.to_le_bytes()[..], source].concat().into()
 }
 
 impl Frontend {
@@ -30,6 +35,16 @@ impl Frontend {
         if !self.core.hears_scripts && !self.connections.is_empty() {
             self.core.hears_scripts = true;
             backend.listen(now, Topic::Shard, CHANNEL, 1);
+        }
+    }
+
+    /// A script was loaded at another lane or node. All lanes of a node share what they remember: what
+    /// another lane has loaded is known already, and may have been forgotten since by `SCRIPT FLUSH`.
+    pub(crate) fn hear_script<B: Backend>(&mut self, message: &[u8], backend: &B) {
+        let Some((loader, source)) = message.split_first_chunk() else { return };
+        let loaded_here = u64::from_le_bytes(*loader) == backend.facts().incarnation;
+        if !loaded_here || mutant!("resp_script_heard_at_home") {
+            self.core.shared.scripts.add(source);
         }
     }
 }
@@ -122,8 +137,8 @@ impl<B: Backend> Context<'_, B> {
             ServerCommand::ScriptLoad => match quorate_scripts::check(args.get(2)) {
                 Ok(()) => {
                     let digest = scripts.add(args.get(2)).0;
-                    let (channel, message) = (CHANNEL.into(), args.get(2).into());
-                    let topic = Topic::Shard;
+                    let message = told(self.backend.facts().incarnation, args.get(2));
+                    let (topic, channel) = (Topic::Shard, CHANNEL.into());
                     let publication = Arc::new(Publication { topic, channel, message });
                     self.backend.publish(self.now, &publication);
                     Reply::Bulk(digest.into_bytes().into())

@@ -122,7 +122,7 @@ fn messages_reach_subscribers_in_their_protocol() {
     assert_eq!(taken(&mut harness, two), "*3 $8 smessage $2 ab $5 shard ");
     assert_eq!(harness.talk(publisher, "PUBLISH none x"), ":0\r\n");
     // Those of other lanes and nodes come the same way.
-    harness.frontend.published(publication(Topic::Channel, "b", "far"));
+    harness.frontend.published(publication(Topic::Channel, "b", "far"), &harness.backend);
     assert_eq!(taken(&mut harness, two), "*4 $8 pmessage $2 *b $1 b $3 far ");
 }
 
@@ -169,12 +169,12 @@ fn a_message_comes_behind_what_was_asked_before_it() {
     harness.talk(id, "SUBSCRIBE a");
     harness.feed(id, b"SET k v\r\nGET k\r\n");
     harness.talk(publisher, "CLIENT ID");
-    harness.frontend.published(publication(Topic::Channel, "a", "x"));
+    harness.frontend.published(publication(Topic::Channel, "a", "x"), &harness.backend);
     while harness.complete_one() {}
     assert_eq!(taken(&mut harness, id), "+OK $1 v >3 $7 message $1 a $1 x ");
     // A command that only waits doesn't hold it up.
     harness.feed(id, b"WAIT 5 0\r\n");
-    harness.frontend.published(publication(Topic::Channel, "a", "y"));
+    harness.frontend.published(publication(Topic::Channel, "a", "y"), &harness.backend);
     assert_eq!(taken(&mut harness, id), ">3 $7 message $1 a $1 y ");
 }
 
@@ -197,7 +197,7 @@ fn a_subscription_is_confirmed_once_other_nodes_know_of_it() {
     harness.feed(id, b"SUBSCRIBE a\r\nPING\r\nUNSUBSCRIBE q\r\n");
     assert_eq!(taken(&mut harness, id), "");
     // What is published here meanwhile comes behind the confirmation.
-    harness.frontend.published(publication(Topic::Channel, "a", "x"));
+    harness.frontend.published(publication(Topic::Channel, "a", "x"), &harness.backend);
     assert_eq!(taken(&mut harness, id), "");
     assert!(harness.complete_one());
     assert_eq!(
@@ -393,7 +393,7 @@ fn messages_of_other_nodes_are_lost_beyond_a_bound() {
     harness.begin_turn();
     let large = publication(Topic::Channel, "a", &"x".repeat(4 * 1024 * 1024));
     for _ in 0..40 {
-        harness.frontend.published(Arc::clone(&large));
+        harness.frontend.published(Arc::clone(&large), &harness.backend);
     }
     assert!(harness.frontend.stats().messages_dropped.load(Relaxed) > 20);
     while harness.frontend.has_postponed() {

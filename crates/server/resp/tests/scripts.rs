@@ -1,11 +1,8 @@
 //! `EVAL`, `EVALSHA`, `SCRIPT` and `FUNCTION` at the front end.
 
-use std::sync::Arc;
-
 use quorate_commands::CROSSKEY;
 use quorate_resp::{Settings, Shared};
 use quorate_resp_harness::Harness;
-use quorate_types::{Publication, Topic};
 
 const DIGEST: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
 const NOSCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
@@ -67,13 +64,25 @@ fn an_unknown_script_of_a_session_is_answered_after_its_record() {
 fn a_script_that_another_node_loaded_is_known() {
     let mut harness = harness();
     let id = harness.connect();
-    let publication = Publication {
-        topic: Topic::Shard,
-        channel: b"\0quorate: scripts"[..].into(),
-        message: b"return 1"[..].into(),
-    };
-    harness.frontend.published(Arc::new(publication));
-    assert_eq!(harness.talk(id, &format!("EVALSHA {DIGEST} 0")), ":1\r\n");
+    harness.talk(id, "SCRIPT LOAD \"return 1\"");
+    let told = harness.backend.published.pop().expect("the others are told");
+    let mut other = self::harness();
+    other.backend.incarnation = harness.backend.incarnation + 1;
+    let id = other.connect();
+    other.frontend.published(told, &other.backend);
+    assert_eq!(other.talk(id, &format!("EVALSHA {DIGEST} 0")), ":1\r\n");
+}
+
+#[test]
+fn a_script_that_this_node_loaded_and_forgot_does_not_come_back() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "SCRIPT LOAD \"return 1\"");
+    harness.talk(id, "SCRIPT FLUSH");
+    // Another lane hears of the load only now.
+    let told = harness.backend.published.pop().expect("other lanes are told");
+    harness.frontend.published(told, &harness.backend);
+    assert_eq!(harness.talk(id, &format!("SCRIPT EXISTS {DIGEST}")), "*1\r\n:0\r\n");
 }
 
 #[test]

@@ -547,7 +547,7 @@ impl Host {
             self.frontend.expired(keyspace.0, key, now, &mut backend);
         }
         for publication in published.drain(..) {
-            self.frontend.published(publication);
+            self.frontend.published(publication, &backend);
         }
         for (tag, answer) in leased {
             self.frontend.leased(tag, answer, now, &mut backend);

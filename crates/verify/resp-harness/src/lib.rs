@@ -171,6 +171,8 @@ pub struct MemoryBackend {
     pub used: u64,
     /// What [`Backend::facts`] says of the turns of each lane.
     pub longest_turns: Vec<u64>,
+    /// The node's incarnation.
+    pub incarnation: u64,
     /// Whether [`Backend::shutdown`] was called.
     pub stopped: bool,
     /// Whether the keys of every keyspace must be asked for with [`Backend::list`].
@@ -230,6 +232,7 @@ impl Default for MemoryBackend {
             serving: Ok(()),
             used: 0,
             longest_turns: Vec::new(),
+            incarnation: 1,
             stopped: false,
             elsewhere: false,
             listed: VecDeque::new(),
@@ -752,6 +755,7 @@ impl Backend for MemoryBackend {
             version: "test".to_owned(),
             cluster: "a\nname".to_owned(),
             node: 1,
+            incarnation: self.incarnation,
             role: "active",
             longest_turns_micros: self.longest_turns.clone(),
             members: vec![(1, "active", "one:1".to_owned()), (2, "down", "two:2".to_owned())],
