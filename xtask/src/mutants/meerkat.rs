@@ -475,6 +475,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_given_up_never_voted",
+        home: "meerkat",
+        guard: "what replicas that a person gives up may have voted for is not aborted",
+        checks: &[Tests("meerkat", "merge::what_may_have_been_acknowledged")],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_learner_counts",
         home: "meerkat",
         guard: "what a joining replica says is no vote (4.2d)",

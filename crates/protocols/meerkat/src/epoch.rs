@@ -462,6 +462,7 @@ where
         Report {
             last_normal: change.last_normal,
             electorate: change.electorate,
+            given_up: NodeSet::EMPTY,
             floor: self.epoch_floor.max(change.read_high),
             installed: self.table.least(FLOOR),
             clock: self.clock(now),

@@ -30,6 +30,8 @@ pub struct Report {
     pub last_normal: Epoch,
     /// Who could vote in it.
     pub electorate: Electorate,
+    /// Those of them whose records a person has given up: what only they knew is lost.
+    pub given_up: NodeSet,
     /// No write at or below it, as far as it knows.
     pub floor: u64,
     /// Everything up to here is installed on all replicas. Records of deleted keys that are as old
@@ -48,6 +50,7 @@ impl Report {
         writer.u64(self.last_normal.0);
         writer.u64(self.electorate.voters.bits());
         writer.u64(self.electorate.active.bits());
+        writer.u64(self.given_up.bits());
         writer.u64(self.floor);
         writer.u64(self.installed);
         writer.u64(self.clock);
@@ -68,6 +71,7 @@ impl Report {
                 voters: NodeSet::from_bits(reader.u64()?),
                 active: NodeSet::from_bits(reader.u64()?),
             },
+            given_up: NodeSet::from_bits(reader.u64()?),
             floor: reader.u64()?,
             installed: reader.u64()?,
             clock: reader.u64()?,
@@ -205,7 +209,8 @@ impl Groups<'_> {
 /// epoch's replicas say counts: an earlier one is contained in it (N4.2c).
 ///
 /// # Errors
-/// When so few of that epoch's replicas are left that what its quorums decided may be lost.
+/// When so few of that epoch's replicas are left that what its quorums decided may be lost, and nobody has
+/// given the others up.
 pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<Merged, TooFew> {
     let last = reports.values().map(|report| report.last_normal).max().unwrap_or_default();
     let mut merged = Merged::default();
@@ -215,13 +220,16 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
         merged.clock = merged.clock.max(report.clock);
         installed = installed.max(report.installed);
     }
-    let Some(electorate) = reports
+    let Some((mut electorate, given_up)) = reports
         .values()
         .find(|report| report.last_normal == last && last != Epoch(0))
-        .map(|report| report.electorate)
+        .map(|report| (report.electorate, report.given_up))
     else {
         return Ok(merged);
     };
+    if mutant!("meerkat_given_up_never_voted") {
+        electorate.active = electorate.active.difference(given_up);
+    }
     let current: BTreeMap<NodeId, &Report> = reports
         .iter()
         .filter(|(_, report)| report.last_normal == last || mutant!("meerkat_merges_older_epochs"))
@@ -238,13 +246,15 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
     // Nobody has acted on an epoch that one of its members had not adopted: what one member keeps
     // of it is all there is.
     let lagging = |(node, report): (&NodeId, &Report)| {
-        electorate.active.contains(*node) && report.last_normal < last
+        electorate.active.difference(given_up).contains(*node) && report.last_normal < last
     };
     let unreleased = reports.iter().any(lagging);
     for partition in 0..groups.replicas.len() as u16 {
         let (quorums, active) = groups.quorums(partition, electorate);
         let here = replies.intersection(active).len();
-        if !unreleased && !quorums.is_recoverable(here) {
+        let lacks =
+            active.intersection(given_up) == NodeSet::EMPTY && !quorums.is_recoverable(here);
+        if !unreleased && lacks {
             return Err(TooFew { partition, replies: here, live: quorums.live });
         }
     }
@@ -278,7 +288,8 @@ fn count_votes(
         .filter(|(_, ok)| !**ok && !mutant!("meerkat_aborted_elsewhere_weighs"))
         .map(|(key, _)| key.id())
         .collect();
-    // Candidates can't conflict with each other: each has more than half of the replies.
+    // Candidates conflict with each other only where replicas were given up, since each has more than
+    // half of the replies otherwise: then those before it count, too.
     for key in candidates {
         let stands = |(other, ok): &(&RecordKey, &bool)| {
             **ok && other.partition == key.partition && !aborted.contains(&other.id())
@@ -351,7 +362,9 @@ fn judge(gathered: &Gathered, quorums: Quorums, replies: usize) -> Judged {
     let commit = match (gathered.decision, gathered.accepted) {
         (Some(commit), _) | (None, Some((_, commit))) => commit,
         (None, None) if gathered.ok >= quorums.majority => true,
-        (None, None) if quorums.fast_possible(gathered.ok, replies) => return Judged::Candidate,
+        (None, None) if gathered.ok > 0 && quorums.fast_possible(gathered.ok, replies) => {
+            return Judged::Candidate;
+        }
         (None, None) => false,
     };
     if commit { Judged::Commit } else { Judged::Abort }

@@ -108,10 +108,11 @@ where
 
     /// Why a member's report can't be true, if it can't.
     pub(crate) fn refuse_report(&self, now: Now, report: &Report) -> Option<&'static str> {
-        let Report { last_normal, electorate, floor, installed, clock, records } = report;
+        let Report { last_normal, electorate, given_up, floor, installed, clock, records } = report;
         let newest = (*floor).max(*installed).max(*clock);
         let voters = electorate.voters.len();
         let electorate_fits = electorate.active.is_subset(electorate.voters)
+            && given_up.is_subset(electorate.active)
             && voters <= limits::MEMBERS_MAX
             && (last_normal.0 == 0 || voters > 0);
         if *last_normal >= self.epoch() || !electorate_fits {

@@ -19,7 +19,9 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, Unreadable, mutant};
 use quorate_rifl::{LeaseEnd, LeaseId, Lost};
-use quorate_types::{Epoch, Incarnation, Instant, MemberNumber, Now, Timestamp, WriterId, limits};
+use quorate_types::{
+    Epoch, Incarnation, Instant, MemberNumber, NodeSet, Now, Timestamp, WriterId, limits,
+};
 use quorate_wire::{Malformed, Reader};
 
 use crate::body::Body;
@@ -60,6 +62,8 @@ pub struct Restored {
     incoming_parts: u32,
     /// On lane 0: the merged record that was adopted last, with its epoch.
     adopted: Option<(Epoch, Electorate, Merged)>,
+    /// Whom a person has named as all that is left of the cluster, if one had to.
+    left: Option<NodeSet>,
 }
 
 const DAMAGED: Unreadable = Unreadable("meerkat: a damaged entry");
@@ -105,15 +109,6 @@ impl Restored {
 
     pub(crate) fn adopted(&self) -> Option<(Epoch, Electorate, &Merged)> {
         self.adopted.as_ref().map(|(epoch, electorate, merged)| (*epoch, *electorate, merged))
-    }
-
-    /// The cluster was recovered without some of its replicas, and what only they knew is given up: what
-    /// those that are left know of their last epoch is all there is.
-    fn accept_loss(&mut self, left: Electorate) {
-        self.resumed.1 = left;
-        if let Some((_, electorate, _)) = &mut self.adopted {
-            *electorate = left;
-        }
     }
 
     /// Drops transactions that have ended at every replica.
@@ -423,9 +418,7 @@ where
             self.tombstones.clear();
             return None;
         }
-        if is_recovered {
-            restored.accept_loss(self.electorate());
-        }
+        restored.left = is_recovered.then(|| self.view.active());
         *self.handed = Some(alloc::boxed::Box::new(restored.clone()));
         // Or a transaction of this life could have the id of one of an earlier life.
         assert!(
@@ -458,9 +451,10 @@ where
         let mut adopted = None;
         let (mut epoch, mut electorate) = (Epoch(0), Electorate::default());
         let mut parked: BTreeMap<(Timestamp, u16), Vec<u8>> = BTreeMap::new();
-        let (mut floor, mut installed) = (0, 0);
+        let (mut floor, mut installed, mut left) = (0, 0, None);
         let mut lanes = Vec::new();
         for mut share in shares {
+            left = left.or(share.left);
             adopted = adopted.or(share.adopted.take());
             if share.resumed.0 > epoch {
                 (epoch, electorate) = share.resumed;
@@ -506,7 +500,8 @@ where
             floor = 0;
         }
         let (last_normal, clock) = (epoch, self.clock(now));
-        Some(Report { last_normal, electorate, floor, installed, clock, records })
+        let given_up = left.map_or(NodeSet::EMPTY, |left| electorate.active.difference(left));
+        Some(Report { last_normal, electorate, given_up, floor, installed, clock, records })
     }
 }
 

@@ -422,10 +422,8 @@ fn a_merge_commits_one_attempt_at_a_call() {
     let report = |records| Report {
         last_normal: Epoch(4),
         electorate: Electorate { voters: nodes, active: nodes },
-        floor: 0,
-        installed: 0,
-        clock: 0,
         records,
+        ..Report::default()
     };
     let record = |call: Call| TxnRecord {
         participants: 1,

@@ -33,7 +33,7 @@ fn key(id: Timestamp) -> RecordKey {
 /// A report of somebody who worked in the last epoch.
 fn report(count: usize, records: Records) -> Report {
     let electorate = Electorate { voters: nodes(count), active: nodes(count) };
-    Report { last_normal: EPOCH, electorate, floor: 0, installed: 0, clock: 0, records }
+    Report { last_normal: EPOCH, electorate, records, ..Report::default() }
 }
 
 fn lost(with: Timestamp) -> Vote {
@@ -213,6 +213,37 @@ fn what_a_joining_replica_says_is_no_vote() {
         [(NodeId(1), report(ok())), (NodeId(2), report(Records::new())), (NodeId(3), report(ok()))];
     let merged = merge(&reports.into(), groups(true)).expect("both active ones are there");
     assert_eq!(committed(&merged, id(5)), Some(false));
+}
+
+#[test]
+fn what_may_have_been_acknowledged_outlives_replicas_that_are_given_up() {
+    // Its client was told that it committed, by OKs of all, and nobody who is left knows that.
+    let (told, other) = (id(5), id(6));
+    let write = body_bytes(&[("k", None, Some("v"))]);
+    let read = body_bytes(&[("k", Some(id(1)), Some("w"))]);
+    for (count, left) in [(3, 1), (5, 1), (5, 2)] {
+        let given_up = nodes(count).difference(nodes(left));
+        let report = |records| Report { given_up, ..report(count, records) };
+        let ok = || Records::from([(key(told), voted(&write, Ok(())))]);
+        let left = || nodes(left).into_iter();
+        let all_ok = left().map(|node| (node, report(ok()))).collect();
+        let merged = merge(&all_ok, groups(false)).expect("the others are given up");
+        assert_eq!(committed(&merged, told), Some(true), "{count} replicas");
+        let none = |node| (node, report([(key(told), voted(&write, lost(id(4))))].into()));
+        let merged = merge(&left().map(none).collect(), groups(false)).expect("as before");
+        assert_eq!(committed(&merged, told), Some(false), "no replica that is left has said OK");
+        if left().count() == 2 {
+            // The other one votes for what conflicts with it.
+            let mut odd: BTreeMap<_, _> = all_ok;
+            let theirs = Records::from([(key(other), voted(&read, Ok(())))]);
+            odd.insert(NodeId(2), report(theirs));
+            let merged = merge(&odd, groups(false)).expect("as before");
+            let ends = [told, other].map(|id| committed(&merged, id));
+            assert_eq!(ends, [Some(true), Some(false)], "not both");
+        }
+        let without = [(NodeId(1), self::report(count, ok()))].into();
+        assert!(merge(&without, groups(false)).is_err(), "nobody has given the others up");
+    }
 }
 
 #[test]
