@@ -37,6 +37,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "local_expiry_is_a_change",
+        home: "local",
+        guard: "a watch of a value whose time is over holds when it is deleted",
+        checks: &[Tests("local", "values_past_their_time")],
+        in_gate: false,
+    },
+    Mutant {
         name: "local_forgets_deletes",
         home: "local",
         guard: "an absent key shows that it was there since it was watched",

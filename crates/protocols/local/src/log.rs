@@ -102,7 +102,7 @@ pub(crate) struct Log<X: Command> {
 #[derive(Debug)]
 struct Hidden {
     until: Lsn,
-    at: Timestamp,
+    version: Timestamp,
     keys: Vec<Box<[u8]>>,
 }
 
@@ -298,9 +298,9 @@ where
     }
 
     /// Makes keys of this lane readable again once an entry is durable.
-    pub(crate) fn read_after(&mut self, lsn: Lsn, at: Timestamp, keys: Vec<Box<[u8]>>) {
+    pub(crate) fn read_after(&mut self, lsn: Lsn, version: Timestamp, keys: Vec<Box<[u8]>>) {
         if !keys.is_empty() {
-            self.log.hidden.push_back(Hidden { until: lsn, at, keys });
+            self.log.hidden.push_back(Hidden { until: lsn, version, keys });
         }
     }
 
@@ -336,14 +336,14 @@ where
     /// What was appended is durable up to here.
     pub(crate) fn on_durable(&mut self, now: Now, lsn: Lsn, effects: &mut impl Effects<Self>) {
         self.log.journal.note_durable(lsn);
-        while let Some(Hidden { at, keys, .. }) =
+        while let Some(Hidden { version, keys, .. }) =
             self.log.hidden.pop_front_if(|hidden| hidden.until <= lsn)
         {
             for key in keys {
                 if let Some(mut record) = self.table.lock_existing(&key)
-                    && record.meta().version == at
+                    && record.meta().version == version
                 {
-                    record.set_meta(Meta { version: at, changing: false });
+                    record.set_meta(Meta { version, changing: false });
                 }
             }
         }

@@ -58,8 +58,10 @@ where
             self.counters.expired += 1;
             effects.expired(key);
             let at = self.issue(now, 0);
+            // It was absent since its time was over: a `WATCH` that saw that holds on.
+            let version = if mutant!("local_expiry_is_a_change") { at } else { version };
             let changes = vec![(key.into(), Timestamp::ZERO, Change::Delete)];
-            self.commit(at, Lanes::only(self.config.lane), None, changes, effects);
+            self.commit((at, version), Lanes::only(self.config.lane), None, changes, effects);
         } else if is_tombstone
             && now.unix.0 >= version.version.saturating_add(TOMBSTONE_AGE.as_nanos() as u64)
         {

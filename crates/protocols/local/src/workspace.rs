@@ -74,8 +74,9 @@ impl<T: OrderedTable<Meta = Meta> + LaneShared> View<'_, T> {
         let absent = Current { timestamp: floor, ..Current::ABSENT };
         let Some(record) = self.table.lock_existing(name) else { return OneKey::new(absent) };
         let version = record.meta().version;
-        let timestamp = if version == Timestamp::ZERO { floor } else { version };
         let content = record.content().filter(|content| !content.is_expired(self.now));
+        // Of an absent key no more is known than of one whose tombstone was removed.
+        let timestamp = if content.is_some() { version } else { version.max(floor) };
         let large = record.large().filter(|_| content.is_some());
         self.touched.bytes += content.map_or(0, |content| content.bytes.len());
         OneKey::new(Current { content, large, timestamp }).into_owned()
@@ -213,7 +214,7 @@ where
         let keys = core::mem::take(&mut self.touched.keys);
         let changes = keys.into_iter().filter(|(_, key)| writes && key.is_changed());
         let changes = changes.map(|(name, key)| (name, key.timestamp(), key.finish()));
-        let entry = self.commit(at, lanes, completed, changes.collect(), effects);
+        let entry = self.commit((at, at), lanes, completed, changes.collect(), effects);
         let at = if writes { at } else { Timestamp::ZERO };
         (Ran { outcome: Outcome::Done(reply), at }, entry)
     }
@@ -226,10 +227,10 @@ where
 
     /// Appends the changes to the log, and makes them. Readers on other lanes see all of them or none, and
     /// none before they are durable. If there is a log, each lane makes those of its own keys, and gets the
-    /// entry that comes back.
+    /// entry that comes back. What was changed has that version from then on.
     pub(crate) fn commit(
         &mut self,
-        at: Timestamp,
+        (at, version): (Timestamp, Timestamp),
         lanes: Lanes,
         call: Option<Completed<'_>>,
         changes: Vec<(Box<[u8]>, Timestamp, Change<'static>)>,
@@ -274,13 +275,13 @@ where
                 Change::Expire(expire_at) => record.set_expiry(expire_at),
                 Change::Delete => record.clear(),
             }
-            record.set_meta(Meta { version: at, changing: !is_durable });
+            record.set_meta(Meta { version, changing: !is_durable });
             drop(record);
             if !is_durable {
                 unreadable.push(name);
             }
         }
-        self.read_after(lsn, at, unreadable);
+        self.read_after(lsn, version, unreadable);
         entry
     }
 }

@@ -329,7 +329,9 @@ fn values_past_their_time_are_absent_and_go() {
     assert_eq!(node.texts(&["a"]), [Some("short".to_owned())]);
     node.0.advance(Duration::from_millis(60));
     assert_eq!(node.texts(&["a"]), [None]);
+    let seen = node.run(read(&["a"]));
     node.0.tick(Duration::from_millis(200));
+    assert_eq!(node.run(read(&["a"])), seen, "who watches it sees no change when it is deleted");
     let mut expired = 0;
     for lane in node.lanes() {
         let counters = lane.counters();
