@@ -62,6 +62,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "durability_unread_bytes_are_sound",
+        home: "durability",
+        guard: "bytes that were read anew are checked anew",
+        checks: &[Tests("durability", "frames::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "durability_read_once",
         home: "durability",
         guard: "what is not sound is read again before it is called damaged",

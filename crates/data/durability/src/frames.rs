@@ -62,6 +62,8 @@ pub(crate) struct Window {
     file: Option<Name>,
     start: u64,
     bytes: Vec<u8>,
+    /// The last batch of these bytes that was found sound.
+    sound: Option<Batch>,
     /// The first byte that could not be read since this was asked last, with its file.
     unreadable: Option<(Name, u64)>,
 }
@@ -75,6 +77,7 @@ impl Window {
     /// Forgets what it has read.
     pub(crate) fn clear(&mut self) {
         self.file = None;
+        self.sound = None;
     }
 
     /// Bytes of a file. What can't be read is zero, and noted. The caller has compared `length` with
@@ -102,10 +105,10 @@ impl Window {
         let end = end.max(offset + WINDOW_BYTES).min(source.bytes);
         self.file = Some(source.name.clone());
         self.start = offset;
-        let length = (end - offset) as usize;
-        if self.bytes.len() != length {
-            self.bytes = vec![0; length];
+        if !mutant!("durability_unread_bytes_are_sound") {
+            self.sound = None;
         }
+        self.bytes.resize((end - offset) as usize, 0);
         if directory.read(&source.name, offset, &mut self.bytes).is_ok() {
             return;
         }
@@ -132,15 +135,24 @@ impl Window {
         if offset + HEAD_BYTES as u64 > source.bytes {
             return None;
         }
+        // The same bytes, which nothing has been read over since.
+        if let Some(batch) = self.sound.filter(|batch| batch.offset == offset)
+            && self.file.as_ref() == Some(&source.name)
+        {
+            return Some(batch);
+        }
         let head = Head::decode(self.at(directory, source, offset, HEAD_BYTES));
         let Header { batch_bytes_max, salt, .. } = source.header;
         if !head.is_possible(offset, batch_bytes_max, source.bytes) {
             return None;
         }
         let bytes = HEAD_BYTES + head.length as usize;
-        let sum = checksum(salt, offset, self.at(directory, source, offset, bytes));
+        let batch = Batch { offset, after: head.after, until: head.until(), bytes };
+        let entries = self.at(directory, source, offset, bytes);
+        let sum = checksum(salt, offset, entries);
         let sound = sum == head.checksum || mutant!("durability_torn_accepted");
-        sound.then(|| Batch { offset, after: head.after, until: head.until(), bytes })
+        self.sound = sound.then_some(batch);
+        self.sound
     }
 
     /// The same, read a second time if the first gives nothing: a bit may have tipped on the way,
@@ -182,5 +194,59 @@ impl Window {
             at += step;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use quorate_types::{Incarnation, LaneId, NodeId};
+
+    use super::*;
+    use crate::FileEntry;
+    use crate::format::{FileKind, Identity};
+
+    struct OneFile(Vec<u8>);
+
+    impl Directory for OneFile {
+        fn files(&mut self) -> Result<Vec<FileEntry>, DiskError> {
+            Ok(Vec::new())
+        }
+
+        fn read(&mut self, _: &str, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_was_sound_is_checked_again_when_it_is_read_again() {
+        let (salt, at) = (7, HEADER_BYTES as u64);
+        let mut batch = vec![1; HEAD_BYTES + 64];
+        let head = [64u32.to_le_bytes(), 1u32.to_le_bytes(), [0; 4], [0; 4]].concat();
+        batch[..16].copy_from_slice(&head);
+        let sum = checksum(salt, at, &batch);
+        batch[16..20].copy_from_slice(&sum.to_le_bytes());
+        let mut file = vec![0; 2 * WINDOW_BYTES as usize];
+        file[HEADER_BYTES..][..batch.len()].copy_from_slice(&batch);
+        let bytes = file.len() as u64;
+        let header = Header {
+            kind: FileKind::Segment,
+            identity: Identity { node: NodeId(1), lane: LaneId(0), cluster: Incarnation(1) },
+            number: 1,
+            after: Lsn::START,
+            salt,
+            file_bytes: bytes,
+            batch_bytes_max: 4096,
+            align: 512,
+        };
+        let source = Source { name: "file".into(), header, bytes };
+        let (mut window, mut directory) = (Window::default(), OneFile(file));
+        let found = window.batch(&mut directory, &source, at);
+        assert!(found.is_some_and(|found| found.bytes == batch.len()));
+        directory.0[HEADER_BYTES + HEAD_BYTES] ^= 1;
+        assert_eq!(window.batch(&mut directory, &source, at), found, "these bytes are in memory");
+        window.at(&mut directory, &source, bytes - 1, 1);
+        assert_eq!(window.batch(&mut directory, &source, at), None);
     }
 }
