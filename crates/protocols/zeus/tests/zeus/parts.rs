@@ -344,3 +344,15 @@ fn a_part_of_what_was_left_meanwhile_is_not_appended() {
     assert_eq!(parts(&cluster), before);
     cluster.assert_quiet([a, b]);
 }
+
+#[test]
+fn a_part_has_these_bytes() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:1 write={b}:2"));
+    let entries = cluster.log_of(2, 1);
+    let part = entries.iter().find(|entry| entry[0] == PART).expect("lane 1 has its part");
+    let hex: String = part.iter().map(|byte| format!("{byte:02x}")).collect();
+    // The kind, the version and its writer; the key, what is said of it, and the value.
+    let fields = ["08", "0110a5d4e8000000", "01000000", "020000006b31", "05", "01000100000032"];
+    assert_eq!(hex, fields.concat());
+}
