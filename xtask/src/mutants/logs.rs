@@ -6,7 +6,6 @@ use super::Mutant;
 const LOG: Check = Tests("hermes", "log::");
 const ZEUS_LOG: Check = Tests("zeus", "log::");
 const ZEUS_PARTS: Check = Tests("zeus", "parts::");
-const ZEUS_CUTS: Check = Tests("zeus", "calls_take_effect_once_across");
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -174,7 +173,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "zeus_shadow_goes_on",
         home: "zeus",
         guard: "what a node that is not active has restored goes",
-        checks: &[ZEUS_CUTS],
+        checks: &[Tests("zeus", "log::what_a_node_had_before")],
         in_gate: false,
     },
     Mutant {

@@ -706,15 +706,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Forgets the records of this lane's keys.
     fn forget_records(&mut self) {
-        if self.config.lanes == 1 {
+        if self.config.lanes == 1 || mutant!("zeus_lane_forgets_all") {
             return self.table.reset();
         }
         let mut scan = Scan::default();
         loop {
             for key in scan.next_keys(&self.table, RECORDS) {
-                if self.is_own(&key) || mutant!("zeus_lane_forgets_all") {
-                    self.table.remove_if(&key, |_| true);
-                }
+                self.table.remove_if(&key, |_| true);
             }
             if scan.is_at_end() {
                 return;
