@@ -42,14 +42,7 @@ def main():
     result["absent"] = absent
     result["machine"] = facts(chosen)
     result["command"] = "bench/compare/compare.py " + " ".join(sys.argv[1:])
-    text = report.markdown(result)
-    print(text)
-    if options.out:
-        directory = HERE / "results"
-        directory.mkdir(exist_ok=True)
-        (directory / f"{options.out}.json").write_text(json.dumps(result, indent=1) + "\n")
-        (directory / f"{options.out}.md").write_text(text + "\n")
-        print(f"written: bench/compare/results/{options.out}.json and .md", file=sys.stderr)
+    publish(options, result, report.markdown(result))
     return 1 if options.strict and any(goal["met"] is False for goal in result["goals"]) else 0
 
 
@@ -169,6 +162,7 @@ def publish(options, result, text):
         path = HERE / "results" / f"{options.out}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
         path.with_suffix(".md").write_text(text + "\n")
+        say(f"written: bench/compare/results/{options.out}.json and .md")
 
 
 def say(*words):

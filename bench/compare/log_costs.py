@@ -2,7 +2,7 @@
 """Measures what a SET costs in the log, beside the same without one: bytes, flushes, processor, sleeps.
 
     bench/compare/log_costs.py [--rounds 5] [--seconds 3] [--connections 50,1] [--before BINARY]
-                               [--systems quorate,quorate-async,...] [--json FILE]
+                               [--systems quorate,quorate-async,...] [--out NAME]
 
 Systems are measured one after the other in each round, and the order rotates. Counted over a whole
 run of the load generator, per SET, medians over the rounds:
@@ -64,9 +64,7 @@ def main():
     result = {"rounds": options.rounds, "seconds": options.seconds, "keys": options.keys,
               "key_bytes": KEY_BYTES, "value_bytes": options.value_bytes, "cells": cells,
               "machine": compare.facts(chosen), "absent": absent, "goals": goals(options, cells)}
-    print(table(result))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    compare.publish(options, result, table(result))
 
 
 def parse():
@@ -82,7 +80,7 @@ def parse():
     parser.add_argument("--before", help="another build's binary, for the systems named -before")
     parser.add_argument("--port-base", type=int, default=17100,
                         help="first of 40 ports on 127.0.0.1 (default 17100)")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the samples to this file")
+    parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how fast a node has its data back: from the log, from a snapshot, and Redis from its RDB file.
 
-    bench/compare/replay.py [--rounds 5] [--mib 1024] [--engine hermes] [--cold] [--json FILE]
+    bench/compare/replay.py [--rounds 5] [--mib 1024] [--engine hermes] [--cold] [--out NAME]
 
 Fills one node of one lane (and one Redis) with as many keys as give a log of --mib MiB, stops it, and
 starts it again and again on copies of what it has left; the ways take turns. For each start:
@@ -119,9 +119,7 @@ def main():
             redis.stop()
     result = {"rounds": options.rounds, "mib": options.mib, "engine": options.engine, "cold": options.cold,
               "cells": cells, "machine": compare.facts([node, redis]), "goals": goals(options, cells)}
-    print(table(result))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    compare.publish(options, result, table(result))
 
 
 def parse():
@@ -134,7 +132,7 @@ def parse():
     parser.add_argument("--quorate", help="a built binary instead of a release build")
     parser.add_argument("--port-base", type=int, default=17200,
                         help="first of 4 ports on 127.0.0.1 (default 17200)")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the samples to this file")
+    parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
     options = parser.parse_args()
     options.systems, options.before, options.seconds = "quorate", None, 0
     options.value_bytes, options.keys = VALUE_BYTES, options.mib * 2**20 // ENTRY_BYTES

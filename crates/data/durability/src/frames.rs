@@ -77,7 +77,6 @@ impl Window {
     /// Forgets what it has read.
     pub(crate) fn clear(&mut self) {
         self.file = None;
-        self.sound = None;
     }
 
     /// Bytes of a file. What can't be read is zero, and noted. The caller has compared `length` with
@@ -199,7 +198,6 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-
     use quorate_types::{Incarnation, LaneId, NodeId};
 
     use super::*;

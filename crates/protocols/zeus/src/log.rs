@@ -786,8 +786,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut scan = Scan::default();
         loop {
             for key in scan.next_keys(&self.table, RECORDS) {
-                if !self.is_own(&key) {
-                } else if !self.layout.has_all(shard_of(&key)) {
+                if !self.layout.has_all(shard_of(&key)) {
                     self.drop_record(&key, effects);
                 } else if let Some(record) = self.table.lock_existing(&key) {
                     self.sweep.note(&key, record.content());

@@ -333,7 +333,7 @@ pub trait Backend {
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64>;
 
     /// Live replicas of the keyspace besides this node. Every one of them has acknowledged every
-    /// write that was answered.
+    /// write that was answered, or a majority has, where that decides.
     fn replicas(&self, keyspace: u8) -> usize;
 
     /// How many units of keys are pinned to nodes, and the node of this one. `None` where keys don't move,

@@ -199,8 +199,8 @@ impl<B: Backend> Context<'_, B> {
         Reply::Verbatim(Cow::Owned(text))
     }
 
-    /// `WAITAOF numlocal numreplicas timeout`. Where an update is answered once it is on the disks of all
-    /// live replicas, there is nothing to wait for; elsewhere nobody can tell.
+    /// `WAITAOF numlocal numreplicas timeout`. Where an update is answered once it is on the disks of those
+    /// that decide, there is nothing to wait for; elsewhere nobody can tell.
     fn wait_for_disk(&mut self, args: Args<'_>) -> Result<Reply<'static>, Reply<'static>> {
         let integer = |at| parse_integer(args.get(at)).ok_or(NOT_AN_INTEGER);
         let local = integer(1)?;

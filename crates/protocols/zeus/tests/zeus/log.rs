@@ -184,10 +184,7 @@ fn a_node_that_restarts_alone_copies_everything_anew() {
     cluster.set_role(2, Role::Active);
     cluster.deliver_all();
     // Now it is one of those that have everything.
-    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.restart(2, 8);
-    [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
-    cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.go_on_from_node_2();
     cluster.run_for(MLT * 5);
     assert_eq!(cluster.run(2, "read=y read=d"), [Some("2".to_owned()), None]);
 }
@@ -220,10 +217,7 @@ fn what_a_node_had_before_it_copied_everything_does_not_come_back() {
         assert!(cluster.is_caught_up(2));
         cluster.set_role(2, Role::Active);
         cluster.deliver_all();
-        (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
-        cluster.restart(2, 8);
-        [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
-        cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+        cluster.go_on_from_node_2();
         cluster.run_for(Duration::from_secs(1));
         let there = [Some("1".to_owned()), None];
         assert_eq!(cluster.run(2, "read=y read=d"), there, "recovered: {is_recovered}");

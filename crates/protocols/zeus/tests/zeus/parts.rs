@@ -297,10 +297,7 @@ fn learns_with_parts(owner: u16, follower: u16) {
     assert!(matches!(cluster.outcome(tag), Some(Outcome::Done(_))));
     cluster.set_role(2, Role::Active);
     cluster.deliver_all();
-    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.restart(2, 8);
-    [1, 3].into_iter().for_each(|node| cluster.start(node, u64::from(node)));
-    cluster.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.go_on_from_node_2();
     cluster.run_for(MLT * 10);
     assert_eq!(cluster.run(2, &format!("read={a} read={b}")), some(["01", "01"]));
 }

@@ -321,6 +321,14 @@ impl Cluster {
         cluster
     }
 
+    /// The power of three nodes goes, and node 2 alone comes back as a member that has everything.
+    pub(crate) fn go_on_from_node_2(&mut self) {
+        (1..=3).for_each(|node| self.cut_power_unflushed(node));
+        self.restart(2, 8);
+        [1, 3].into_iter().for_each(|node| self.start(node, u64::from(node)));
+        self.install(&[(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)]);
+    }
+
     /// Starts a process whose wall clock is ahead by so many nanoseconds.
     pub(crate) fn start_ahead(&mut self, node: u16, seed: u64, ahead: i64) {
         self.start(node, seed);
