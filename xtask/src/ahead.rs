@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
+use std::time::Duration;
 
 use crate::{fuzz, mutants, threads};
 
@@ -17,45 +18,69 @@ pub struct Ahead {
 #[derive(Default)]
 struct State {
     over: bool,
-    running: Option<Child>,
+    /// The steps that have begun, and build for themselves.
+    begun: Vec<&'static str>,
+    /// What is being built, and the step that it is for.
+    running: Option<(&'static str, Child)>,
+}
+
+/// The builds, and the steps that they are for, in the order of these.
+fn builds(root: &Path) -> Vec<(&'static str, Command)> {
+    let mut loom = threads::loom_test(root);
+    let mut shuttle = threads::shuttle_test(root);
+    loom.arg("--no-run");
+    shuttle.arg("--no-run");
+    let mut builds = vec![("loom", loom), ("shuttle", shuttle)];
+    builds.extend(fuzz::build_command(root).map(|fuzz| ("fuzz", fuzz)));
+    builds.push(("model", mutants::program_build(root, "quorate-model")));
+    builds
 }
 
 impl Ahead {
     /// Begins.
     pub fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, root: &'scope Path) {
         scope.spawn(|| {
-            let commands = threads::builds(root).into_iter().chain(fuzz::build_command(root).ok());
-            for command in commands.chain(mutants::gate_builds(root).into_iter().flatten()) {
-                if !self.run(&command) {
-                    return;
-                }
+            for (step, command) in builds(root) {
+                self.run(step, &command);
             }
         });
     }
 
-    /// Whether to go on after this one.
-    fn run(&self, command: &Command) -> bool {
+    fn run(&self, step: &'static str, command: &Command) {
         let mut low = last_in_line(command);
         {
             let mut state = self.lock();
-            if state.over {
-                return false;
+            if state.over || state.begun.contains(&step) {
+                return;
             }
             // Where there is no `nice`, nothing is built ahead.
-            let Ok(child) = low.spawn() else { return false };
-            state.running = Some(child);
+            let Ok(child) = low.spawn() else { return };
+            state.running = Some((step, child));
         }
-        loop {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            let mut state = self.lock();
-            let ended = state
-                .running
-                .as_mut()
-                .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()));
-            if ended {
-                state.running = None;
-                return !state.over;
-            }
+        while self.is_running() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        let mut state = self.lock();
+        let ended = state
+            .running
+            .as_mut()
+            .is_none_or(|(_, child)| child.try_wait().is_ok_and(|status| status.is_some()));
+        if ended {
+            state.running = None;
+        }
+        !ended
+    }
+
+    /// A step begins. What is being built for it is built by itself from here on, as one that waits
+    /// for nobody: the step would wait for the lock of its target directory.
+    pub fn leave(&self, step: &'static str) {
+        let mut state = self.lock();
+        state.begun.push(step);
+        if state.running.as_ref().is_some_and(|(running, _)| *running == step) {
+            state.end();
         }
     }
 
@@ -63,14 +88,21 @@ impl Ahead {
     pub fn stop(&self) {
         let mut state = self.lock();
         state.over = true;
-        if let Some(child) = &mut state.running {
-            // It may have ended by itself in the meantime; then there is nothing to end.
-            let _ = child.kill();
-        }
+        state.end();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn end(&mut self) {
+        if let Some((_, mut child)) = self.running.take() {
+            // It may have ended by itself in the meantime; then there is nothing to end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -68,6 +68,10 @@ const STEPS: &[Step] = &[
                 "quorate-storage",
                 "--package",
                 "quorate-node",
+                "--test",
+                "shared",
+                "--test",
+                "disjoint",
                 "--features",
                 "quorate-storage/trace-writes,quorate-node/trace-writes",
                 "--locked",
@@ -169,8 +173,9 @@ pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
     let ahead = Ahead::default();
     std::thread::scope(|scope| {
         let whole = names.is_empty();
-        let passed = run_steps(root, &chosen, |done| {
-            if whole && done == "build" {
+        let passed = run_steps(root, &chosen, |next| {
+            ahead.leave(next);
+            if whole && next == "test" {
                 ahead.start(scope, root);
             }
         });
@@ -180,11 +185,12 @@ pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Runs these steps up to the first that fails, and says which have passed.
-fn run_steps(root: &Path, chosen: &[&Step], passed: impl Fn(&str)) -> anyhow::Result<()> {
+fn run_steps(root: &Path, chosen: &[&Step], begins: impl Fn(&'static str)) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut times = Vec::new();
     for step in chosen {
         println!("=== {}: {}", step.name, step.describe());
+        begins(step.name);
         let step_begin = Instant::now();
         let result = step.run(root);
         let seconds = step_begin.elapsed().as_secs_f64();
@@ -196,7 +202,6 @@ fn run_steps(root: &Path, chosen: &[&Step], passed: impl Fn(&str)) -> anyhow::Re
         }
         println!("=== {} ok, {seconds:.1} s", step.name);
         times.push(format!("{} {seconds:.0}", step.name));
-        passed(step.name);
     }
     println!("seconds: {}", times.join(", "));
     println!("gate: passed, {} steps in {:.0} s", times.len(), begin.elapsed().as_secs_f64());

@@ -2,17 +2,16 @@
 //! fail. A checker that has killed no mutant proves nothing.
 //!
 //! A guard reads `if mutant!("name") || guard { ... }` in the code. Here each name stands beside
-//! the checks that must notice. One build has all mutants; the environment of a run names one. By
-//! hand: `QUORATE_MUTANT=name RUSTFLAGS='--cfg mutants' cargo test --profile mutants ...`.
+//! the checks that must notice. Every build with debug assertions has all mutants; the environment of a
+//! run names one. By hand: `QUORATE_MUTANT=name cargo test ...`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
-use self::builds::{Builds, Killer, Kind};
+use self::builds::{Builds, Killer};
 use crate::target_dir;
 
 mod backups;
@@ -123,7 +122,7 @@ pub fn run_one(root: &Path, name: &str) -> anyhow::Result<()> {
 /// Runs the chosen mutants and prints what killed each; an error if one survives.
 pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> {
     let mutants: Vec<&Mutant> = mutants().filter(|mutant| chosen(mutant)).collect();
-    let mut builds = Builds::new(root)?;
+    let mut builds = Builds::new(root);
     let mut rows = Vec::new();
     let mut survivors = 0;
     for mutant in mutants {
@@ -152,22 +151,24 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// What builds the program of the models, and the checks that should kill the mutants of the gate.
-pub fn gate_builds(root: &Path) -> anyhow::Result<Vec<Command>> {
-    let builds = Builds::new(root)?;
-    let checks = mutants().filter(|mutant| mutant.in_gate).map(|mutant| mutant.checks[0]);
-    let homes: BTreeSet<_> = checks.map(Check::home).collect();
-    let checks = homes.into_iter().map(|(kind, home)| builds.build_checks(kind, home));
-    Ok([builds.build_program("quorate-model")].into_iter().chain(checks).collect())
+/// What builds a program fast enough to explore and to simulate with, with every mutant in it.
+pub fn program_build(root: &Path, name: &str) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(root)
+        .args(["build", "--quiet", "--locked", "--profile", "model", "--package", name])
+        .env("CARGO_TARGET_DIR", target_dir(root).join("mutants"))
+        .env("RUSTFLAGS", "--cfg mutants")
+        .stdin(Stdio::null());
+    command
 }
 
 /// Builds a program with every mutant in it; the environment of a run may name one.
 pub fn build_program(root: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let builds = Builds::new(root)?;
-    let mut build = builds.build_program(name);
+    let mut build = program_build(root, name);
     let status = build.status().context("cannot run cargo")?;
     ensure!(status.success(), "{build:?} ended with {status}");
-    Ok(builds.directory(Kind::Plain).join("mutants").join(name))
+    Ok(target_dir(root).join("mutants/model").join(name))
 }
 
 /// Runs clusters of real processes without one guard each; an error if the rig sees nothing wrong.
@@ -204,8 +205,7 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
 /// What killed the mutant, if anything did.
 fn judge(builds: &mut Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     for check in mutant.checks {
-        builds.prepare(*check)?;
-        let killer = builds.run(mutant.name, *check)?;
+        let killer = builds.try_to_kill(mutant.name, *check)?;
         if killer.is_some() {
             return Ok(killer);
         }

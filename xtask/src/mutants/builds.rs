@@ -1,6 +1,7 @@
-//! Builds the workspace with every mutant in it, and runs checks without one of the guards.
+//! Runs checks without one of the guards. What they are built as is what the gate has built: a build
+//! with debug assertions may leave out any guard.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,18 +9,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use serde_json::Value;
 
 use super::Check::{self, Loom, Shuttle, Tests};
-use crate::target_dir;
+use crate::{target_dir, threads};
 
-/// How long a simulation may take. An unchanged one of the same size is done in a fraction.
+/// How long a check may take. An unchanged one of the same size is done in a fraction.
 const CHECK_SECONDS_MAX: u64 = 300;
 
 /// How much of what a check says is shown, in characters.
 const FINDING_CHARS: usize = 90;
 
 /// How many seeds the simulator's sweep runs to find a missing guard.
-const SWEEP_SEEDS: &str = "300";
+const SWEEP_SEEDS: u64 = 300;
+
+/// How many it runs at least to show that it passes with every guard: with fewer, it would miss branches
+/// that it wants to see.
+const SOUND_SEEDS_MIN: u64 = 12;
 
 /// A check that failed, and what it said.
 pub(super) struct Killer {
@@ -33,26 +39,40 @@ impl Killer {
     pub(super) fn none() -> Self {
         Self { check: "SURVIVED".to_owned(), after: "-".to_owned(), finding: String::new() }
     }
+
+    /// How many seeds a sweep has to be given to run all that this one did. Some sweeps run a third
+    /// of what they are given.
+    fn seeds(&self) -> u64 {
+        let seeds = self.after.strip_suffix(" seeds").and_then(|count| count.parse().ok());
+        seeds.map_or(SWEEP_SEEDS, |count: u64| (3 * count).clamp(SOUND_SEEDS_MIN, SWEEP_SEEDS))
+    }
 }
 
 /// What a check is built under.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+enum Kind {
     Plain,
     Loom,
     Shuttle,
 }
 
 impl Kind {
-    fn flags(self) -> &'static str {
+    /// What builds and runs all checks of the kind: the gate's own command.
+    fn command(self, root: &Path) -> Command {
         match self {
-            Self::Plain => "--cfg mutants",
-            Self::Loom => "--cfg mutants --cfg loom",
-            Self::Shuttle => "--cfg mutants --cfg shuttle",
+            Self::Plain => {
+                let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+                let mut command = Command::new(cargo);
+                command.current_dir(root).stdin(Stdio::null());
+                command.args(["test", "--workspace", "--locked"]);
+                command
+            }
+            Self::Loom => threads::loom_test(root),
+            Self::Shuttle => threads::shuttle_test(root),
         }
     }
 
-    /// Its target directory, below that of all mutants, and the name of its checks.
+    /// The name of its checks.
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "tests",
@@ -60,24 +80,9 @@ impl Kind {
             Self::Shuttle => "shuttle",
         }
     }
-
-    /// The tests that a crate has for it.
-    fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["--tests"],
-            Self::Loom => &["--lib"],
-            Self::Shuttle => &["--test", "schedules"],
-        }
-    }
 }
 
 impl Check {
-    /// How it is built, and the crate that it is in.
-    pub(super) fn home(self) -> (Kind, &'static str) {
-        let (kind, home, _) = self.parts();
-        (kind, home)
-    }
-
     fn parts(self) -> (Kind, &'static str, &'static str) {
         match self {
             Tests(home, filter) => (Kind::Plain, home, filter),
@@ -87,96 +92,102 @@ impl Check {
     }
 }
 
+/// The tests of each crate, by the name of its directory.
+type Homes = BTreeMap<String, Vec<Binary>>;
+
+/// Some tests of a crate.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Binary {
+    path: PathBuf,
+    /// Where cargo would run it.
+    directory: PathBuf,
+}
+
 /// The workspace with every mutant in it, one build for each kind of check.
 pub(super) struct Builds<'a> {
     root: &'a Path,
-    target: PathBuf,
-    /// What is built, by kind and crate.
-    built: BTreeSet<(Kind, &'static str)>,
-    /// Checks that pass with every guard in place.
-    sound: BTreeSet<Check>,
+    built: BTreeMap<Kind, Homes>,
+    /// Checks that pass with every guard in place, and with how many seeds.
+    sound: BTreeMap<Check, u64>,
 }
 
 impl<'a> Builds<'a> {
-    pub(super) fn new(root: &'a Path) -> anyhow::Result<Self> {
-        let target = target_dir(root).join("mutants");
-        fs::create_dir_all(&target).with_context(|| format!("cannot make {target:?}"))?;
-        Ok(Self { root, target, built: BTreeSet::new(), sound: BTreeSet::new() })
+    pub(super) fn new(root: &'a Path) -> Self {
+        Self { root, built: BTreeMap::new(), sound: BTreeMap::new() }
     }
 
-    pub(super) fn directory(&self, kind: Kind) -> PathBuf {
-        self.target.join(kind.name())
-    }
-
-    /// What builds a program.
-    pub(super) fn build_program(&self, name: &str) -> Command {
-        self.cargo(Kind::Plain, &["build", "--quiet", "--package", name])
-    }
-
-    /// What builds the checks of a crate.
-    pub(super) fn build_checks(&self, kind: Kind, home: &str) -> Command {
-        let mut command = self.test(kind, home);
-        command.arg("--no-run");
-        command
-    }
-
-    fn cargo(&self, kind: Kind, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .current_dir(self.root)
-            .args(arguments)
-            .args(["--locked", "--profile", "mutants"])
-            .env("CARGO_TARGET_DIR", self.directory(kind))
-            .env("RUSTFLAGS", kind.flags())
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn test(&self, kind: Kind, home: &str) -> Command {
-        let mut command = self.cargo(kind, &["test", "--quiet"]);
-        command.args(kind.targets()).args(["--package", &package(home)]);
-        command
-    }
-
-    /// Builds what a check needs, and sees that it passes with every guard in place: one that fails
-    /// then kills nobody.
-    pub(super) fn prepare(&mut self, check: Check) -> anyhow::Result<()> {
-        let (kind, home) = check.home();
-        if self.built.insert((kind, home)) {
-            println!("building the {} of {home}", kind.name());
-            let built = self.build_checks(kind, home).status().context("cannot run cargo")?;
-            ensure!(built.success(), "the build failed, which proves nothing about the checks");
+    /// What notices that the guard of this name is missing, if the check does. The same check passes
+    /// with every guard in place, over all that it took: one that fails then kills nobody.
+    pub(super) fn try_to_kill(
+        &mut self,
+        mutant: &str,
+        check: Check,
+    ) -> anyhow::Result<Option<Killer>> {
+        let (kind, ..) = check.parts();
+        if !self.built.contains_key(&kind) {
+            println!("building the {} of all crates", kind.name());
+            self.built.insert(kind, build(kind.command(self.root))?);
         }
-        if self.sound.insert(check)
-            && let Some(Killer { check, finding, .. }) = self.run("", check)?
-        {
-            bail!("{check} fails with every guard in place, so it kills nobody: {finding}");
+        let Some(killer) = self.run(mutant, check, SWEEP_SEEDS)? else { return Ok(None) };
+        let seeds = killer.seeds();
+        if self.sound.get(&check).is_none_or(|sound| *sound < seeds) {
+            if let Some(Killer { check, finding, .. }) = self.run("", check, seeds)? {
+                bail!("{check} fails with every guard in place, so it kills nobody: {finding}");
+            }
+            self.sound.insert(check, seeds);
         }
-        Ok(())
+        Ok(Some(killer))
     }
 
     /// Runs a check without the guard of this name, or with every guard if the name is empty.
-    pub(super) fn run(&self, mutant: &str, check: Check) -> anyhow::Result<Option<Killer>> {
+    fn run(&self, mutant: &str, check: Check, seeds: u64) -> anyhow::Result<Option<Killer>> {
         let (kind, home, filter) = check.parts();
-        let mut command = self.test(kind, home);
-        command
-            .args(["--", filter])
-            .env("QUORATE_MUTANT", mutant)
-            .env("QUORATE_SEEDS", SWEEP_SEEDS)
-            // Other machines have other states: only a violation counts.
-            .env("QUORATE_MODEL_COUNTS", "0");
-        let said = self.target.join("said.txt");
-        let code = finish(&mut command, &said)?;
-        let check = format!("{} of {home} {filter}", kind.name()).trim_end().to_owned();
-        let said = fs::read_to_string(&said).unwrap_or_default();
-        let killer = || Killer { check, after: after(&said), finding: finding(&said) };
-        Ok((code != Some(0)).then(killer))
+        let binaries = self.built.get(&kind).and_then(|homes| homes.get(home));
+        let binaries = binaries.with_context(|| format!("{home} has no {}", kind.name()))?;
+        let said = target_dir(self.root).join("mutant-said.txt");
+        for binary in binaries {
+            let mut command = Command::new(&binary.path);
+            command
+                .current_dir(&binary.directory)
+                .args(["--quiet", filter])
+                .env("QUORATE_MUTANT", mutant)
+                .env("QUORATE_SEEDS", seeds.to_string())
+                // Other machines have other states: only a violation counts.
+                .env("QUORATE_MODEL_COUNTS", "0");
+            if finish(&mut command, &said)? != Some(0) {
+                let check = format!("{} of {home} {filter}", kind.name()).trim_end().to_owned();
+                let said = fs::read_to_string(&said).unwrap_or_default();
+                return Ok(Some(Killer { check, after: after(&said), finding: finding(&said) }));
+            }
+        }
+        Ok(None)
     }
 }
 
-/// The package of a crate, which the program's is called as.
-fn package(home: &str) -> String {
-    if home == "quorate" { home.to_owned() } else { format!("quorate-{home}") }
+/// Builds tests without running them.
+fn build(mut command: Command) -> anyhow::Result<Homes> {
+    command.args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "the build failed, which proves nothing about the checks");
+    let mut homes = Homes::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Some((home, binary)) = test_of(line) else { continue };
+        homes.entry(home).or_default().push(binary);
+    }
+    homes.values_mut().for_each(|binaries| binaries.sort());
+    Ok(homes)
+}
+
+/// The tests that a message of cargo's says it has built, and the crate that they are of.
+fn test_of(message: &str) -> Option<(String, Binary)> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let directory = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    let home = directory.file_name()?.to_str()?.to_owned();
+    Some((home, Binary { path, directory }))
 }
 
 /// The words of the first panic that a check ended with, and of what it says about a seed.
@@ -248,6 +259,27 @@ mod tests {
             after("thread t panicked at c.rs:1:2:\nx is violated, after 7 states:\n"),
             "7 states"
         );
+    }
+
+    #[test]
+    fn a_sweep_is_sound_over_the_seeds_that_killed() {
+        let seeds = |after: &str| Killer { after: after.to_owned(), ..Killer::none() }.seeds();
+        assert_eq!(seeds("2 seeds"), SOUND_SEEDS_MIN);
+        assert_eq!(seeds("20 seeds"), 60);
+        assert_eq!(seeds("250 seeds"), SWEEP_SEEDS);
+        assert_eq!(seeds("7 states"), SWEEP_SEEDS);
+        assert_eq!(seeds("-"), SWEEP_SEEDS);
+    }
+
+    #[test]
+    fn tests_are_found_by_the_directory_of_their_crate() {
+        let artifact = r#"{"reason":"compiler-artifact","manifest_path":"/q/crates/a/Cargo.toml",
+            "profile":{"test":TEST},"executable":"/t/debug/deps/a-1"}"#;
+        let binary = Binary { path: "/t/debug/deps/a-1".into(), directory: "/q/crates/a".into() };
+        assert_eq!(test_of(&artifact.replace("TEST", "true")), Some(("a".to_owned(), binary)));
+        assert_eq!(test_of(&artifact.replace("TEST", "false")), None, "it is a program");
+        assert_eq!(test_of(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(test_of("not a message"), None);
     }
 
     #[test]

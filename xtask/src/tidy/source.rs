@@ -220,7 +220,7 @@ fn char_literal(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The items under `#[cfg(test)]` and `#[test]`, and what only a build of mutants has.
+/// The items under `#[cfg(test)]` and `#[test]`, and what only a build that may leave out guards has.
 fn test_regions(code: &str) -> Vec<Range<usize>> {
     let mut regions = Vec::new();
     for (offset, _) in code.match_indices("#[") {
@@ -230,7 +230,8 @@ fn test_regions(code: &str) -> Vec<Range<usize>> {
         let conditional = attribute.starts_with("cfg(")
             && matches_of(&attribute, "test").next().is_some()
             && !attribute.contains("not(test");
-        if (conditional || ["test", "cfg(mutants)"].contains(&attribute.as_str()))
+        if (conditional
+            || ["test", "cfg(any(mutants,debug_assertions))"].contains(&attribute.as_str()))
             && let Some(item_end) = item_end(code, end + 1)
         {
             regions.push(offset..item_end);
@@ -304,8 +305,8 @@ mod tests {
     fn test_items_are_found() {
         let text = "fn a() { one() }\n#[cfg(test)]\nmod tests {\n fn b() { two() } }\nfn c() \
                     { three() }\n#[cfg(not(test))]\nfn d() { four() }\n#[cfg(all(test, loom))]\n\
-                    mod t { five() }\n#[test]\nfn e() { six() }\n#[cfg(mutants)]\nfn f() { seven() }\n\
-                    #[cfg(not(mutants))]\nfn g() { eight() }";
+                    mod t { five() }\n#[test]\nfn e() { six() }\n#[cfg(any(mutants, debug_assertions))]\nfn f() { seven() }\n\
+                    #[cfg(not(any(mutants, debug_assertions)))]\nfn g() { eight() }";
         let source = source(text);
         let is_test = |word| source.in_test(source.code_matches(word).next().expect(word));
         for (word, expected) in [

@@ -237,9 +237,9 @@ pub trait Machine: Protocol {
 
 /// Whether the guard of this name is removed, to prove that some check notices.
 ///
-/// Write `if mutant!("name") || guard { ... }`: an ordinary build sees the constant `false`.
-/// `cargo xtask mutants` builds once, with `--cfg mutants`, and names the mutant of each run in
-/// `QUORATE_MUTANT`.
+/// Write `if mutant!("name") || guard { ... }`. In a build with debug assertions, or with `--cfg
+/// mutants`, the environment names it in `QUORATE_MUTANT`, as `cargo xtask mutants` does for each run;
+/// any other build, so each release, sees the constant `false`.
 #[macro_export]
 macro_rules! mutant {
     ($name:literal) => {
@@ -248,14 +248,14 @@ macro_rules! mutant {
 }
 
 /// See [`mutant!`].
-#[cfg(not(mutants))]
+#[cfg(not(any(mutants, debug_assertions)))]
 #[inline(always)]
 pub const fn is_mutant(_name: &str) -> bool {
     false
 }
 
 /// See [`mutant!`].
-#[cfg(mutants)]
+#[cfg(any(mutants, debug_assertions))]
 pub fn is_mutant(name: &str) -> bool {
     extern crate std;
     static CHOSEN: std::sync::OnceLock<std::string::String> = std::sync::OnceLock::new();
