@@ -53,6 +53,8 @@ def parse():
     parser.add_argument("--written", type=int, default=10_000,
                         help="keys that the load draws from (default 10000)")
     parser.add_argument("--pause-writes", type=int, default=5000, help="milliseconds (default 5000)")
+    parser.add_argument("--rate", type=int, help="MiB a second that the backups beside the load keep to; "
+                        "without it, as fast as they go")
     parser.add_argument("--engines", default="hermes,meerkat")
     parser.add_argument("--quorate", help="a built binary instead of a release build")
     parser.add_argument("--load", help="a built quorate-load, if --quorate is given, too")
@@ -112,8 +114,9 @@ def load(options, runner, system, file):
     for driver in drivers:
         driver.start()
     time.sleep(options.seconds / 2 + 0.2)
+    rate = ["--rate", str(options.rate)] if options.rate else []
     try:
-        told = file and backup(options, system, file, "--pause-writes", str(options.pause_writes))
+        told = file and backup(options, system, file, "--pause-writes", str(options.pause_writes), *rate)
     finally:
         is_over.set()
         for driver in drivers:

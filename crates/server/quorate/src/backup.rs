@@ -21,7 +21,7 @@ use quorate_machine::mutant;
 
 use crate::export::{Export, Output, Summary, all_databases, of_libraries};
 use crate::log::say;
-use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, size};
+use crate::transfer::{Pace, PaceOptions, Progress, Reply, Target, TargetOptions, Trouble, size};
 use about::{About, Keyspace, Moment};
 use cut::Open;
 use follow::Follow;
@@ -47,6 +47,8 @@ pub(crate) struct Options {
     /// the file is of one moment however much they write; if that is too short, nothing is written
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pause_writes: Option<u64>,
+    #[command(flatten)]
+    pace: PaceOptions,
     /// Replace the file if it is there
     #[arg(long)]
     force: bool,
@@ -136,7 +138,8 @@ impl<'a> Backup<'a> {
         let mut about = About::default();
         about.cluster = said(&text, "cluster_name").unwrap_or_default().to_owned();
         let progress = Progress::of_keys("backed up", total, !Progress::is_seen(options.quiet));
-        let mut export = Export::with_book(target, output, progress?);
+        let pace = Pace::new(&options.pace);
+        let mut export = Export::with_book(target, output, progress?, pace);
         export.about(|writer, out| about.write_begin(writer, out));
         Ok(Self { options, export, about, databases, filled, followed, paused: None })
     }
@@ -153,7 +156,9 @@ impl<'a> Backup<'a> {
             read?;
         }
         let each = self.export.done.max(1);
-        let each = begin.elapsed() / u32::try_from(each).unwrap_or(u32::MAX);
+        // What is read from here on is little, and is of one moment only if it is read fast.
+        let took = begin.elapsed().saturating_sub(self.export.pace.hurry());
+        let each = took / u32::try_from(each).unwrap_or(u32::MAX);
         match &self.followed {
             Ok(_) => self.close(each),
             Err(why) => {

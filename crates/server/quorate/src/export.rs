@@ -19,7 +19,9 @@ use clap::Args;
 use quorate_rdb::{Header, Kind, Payload, Writer};
 
 use crate::log::say;
-use crate::transfer::{Progress, Reply, Target, TargetOptions, Trouble, command, size, trouble};
+use crate::transfer::{
+    Pace, PaceOptions, Progress, Reply, Target, TargetOptions, Trouble, command, size, trouble,
+};
 use book::Book;
 pub(crate) use file::Output;
 
@@ -27,6 +29,8 @@ pub(crate) use file::Output;
 /// the answers are read when all of it has left.
 const SCAN_COUNT: &str = "500";
 const KEYS_AT_ONCE: usize = 256;
+/// Keys at once if there is a rate to keep: others wait for them.
+const KEYS_AT_ONCE_PACED: usize = 16;
 const NAME_BYTES_AT_ONCE: usize = 16 * 1024;
 /// How many databases a server has that doesn't say.
 const DATABASES: u64 = 16;
@@ -43,6 +47,8 @@ pub(crate) struct Options {
     /// Only this database; may be given several times. Without it, all that have keys
     #[arg(long = "db", value_name = "N", value_delimiter = ',')]
     databases: Vec<u64>,
+    #[command(flatten)]
+    pace: PaceOptions,
     /// Replace the file if it is there
     #[arg(long)]
     force: bool,
@@ -60,7 +66,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let libraries = libraries(&mut target, &databases)?;
     let total = databases.values().sum();
     let progress = Progress::of_keys("exported", total, options.quiet)?;
-    let mut export = Export::new(target, output.create()?, progress);
+    let pace = Pace::new(&options.pace);
+    let mut export = Export::new(target, output.create()?, progress, pace);
     for (database, keys) in databases {
         export.database(database, keys)?;
     }
@@ -204,6 +211,8 @@ impl Summary {
 /// The keys of databases on their way into a file.
 pub(crate) struct Export {
     pub(crate) target: Target,
+    /// How fast keys are read.
+    pub(crate) pace: Pace,
     output: Output,
     writer: Writer,
     /// What is to be written next.
@@ -216,19 +225,24 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    fn new(target: Target, output: Output, progress: Progress) -> Self {
+    fn new(target: Target, output: Output, progress: Progress, pace: Pace) -> Self {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.aux(b"quorate-ver", env!("CARGO_PKG_VERSION").as_bytes(), &mut bytes);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         writer.aux(b"ctime", since.as_secs().to_string().as_bytes(), &mut bytes);
         let summary = Summary::default();
-        Self { target, output, writer, bytes, progress, done: 0, summary, book: None }
+        Self { target, pace, output, writer, bytes, progress, done: 0, summary, book: None }
     }
 
     /// One whose keys may be read again: the file has what was read of each last.
-    pub(crate) fn with_book(target: Target, output: Output, progress: Progress) -> Self {
-        Self { book: Some(Book::default()), ..Self::new(target, output, progress) }
+    pub(crate) fn with_book(
+        target: Target,
+        output: Output,
+        progress: Progress,
+        pace: Pace,
+    ) -> Self {
+        Self { book: Some(Book::default()), ..Self::new(target, output, progress, pace) }
     }
 
     /// Writes something besides keys.
@@ -286,13 +300,21 @@ impl Export {
     fn read_keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         let (mut read, mut too_long) = (0, Vec::new());
         while read < keys.len() {
-            let some = at_once(&keys[read..]);
+            let most = if self.pace.is_limited() { KEYS_AT_ONCE_PACED } else { KEYS_AT_ONCE };
+            let some = at_once(&keys[read..], most);
+            let (begin, before) = (self.pace.wait(), self.writer.length());
             match self.ask(database, some, &mut read, &mut too_long) {
                 Ok(()) => {}
                 Err(trouble) => self.target.again(trouble)?,
             }
+            self.pace.read(begin, self.writer.length() - before);
         }
-        too_long.into_iter().try_for_each(|key| self.large(database, key))
+        for key in too_long {
+            let (begin, before) = (self.pace.wait(), self.writer.length());
+            self.large(database, key)?;
+            self.pace.read(begin, self.writer.length() - before);
+        }
+        Ok(())
     }
 
     /// Asks for keys at once, and writes each as it comes, but for those that are too long for one answer.
@@ -432,14 +454,14 @@ impl Export {
     }
 }
 
-/// The first of some keys, as many as are asked for at once.
-fn at_once(keys: &[Vec<u8>]) -> &[Vec<u8>] {
+/// The first of some keys, so many at most, whose names are asked for at once.
+fn at_once(keys: &[Vec<u8>], most: usize) -> &[Vec<u8>] {
     let mut bytes = 0;
     let fits = |key: &&Vec<u8>| {
         bytes += key.len();
         bytes <= NAME_BYTES_AT_ONCE
     };
-    let count = keys.iter().take(KEYS_AT_ONCE).take_while(fits).count();
+    let count = keys.iter().take(most).take_while(fits).count();
     &keys[..count.max(1)]
 }
 

@@ -1,6 +1,7 @@
 //! What `quorate import`, `export`, `backup` and `restore` share: a server that speaks the Redis protocol, what its
 //! errors mean for what is under way, and progress that people see.
 
+mod pace;
 mod progress;
 mod resp;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 
+pub(crate) use pace::{Pace, PaceOptions};
 pub(crate) use progress::{Progress, size};
 pub(crate) use resp::{Connection, Reply, command};
 
