@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
@@ -122,24 +123,15 @@ pub fn run_one(root: &Path, name: &str) -> anyhow::Result<()> {
 /// Runs the chosen mutants and prints what killed each; an error if one survives.
 pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> {
     let mutants: Vec<&Mutant> = mutants().filter(|mutant| chosen(mutant)).collect();
-    let mut builds = Builds::new(root);
-    let mut rows = Vec::new();
-    let mut survivors = 0;
-    for mutant in mutants {
-        let begin = Instant::now();
-        println!("mutant {}: without \"{}\"", mutant.name, mutant.guard);
-        let killer =
-            judge(&mut builds, mutant).with_context(|| format!("mutant {}", mutant.name))?;
-        survivors += usize::from(killer.is_none());
-        let killer = killer.unwrap_or_else(Killer::none);
-        println!("  {:.0} s, {}: {}", begin.elapsed().as_secs_f64(), killer.check, killer.finding);
-        rows.push((mutant.name, killer));
-    }
+    let rows = judge_all(&Builds::new(root), &mutants)?;
     // As `docs/src/mutants.md` has it.
     println!("\n| mutant | killed by | after | said |\n| --- | --- | --- | --- |");
-    for (name, Killer { check, after, finding }) in &rows {
-        println!("| `{name}` | {check} | {after} | `{}` |", finding.replace('|', "\\|"));
+    for (mutant, killer) in mutants.iter().zip(&rows) {
+        let none = Killer::none();
+        let Killer { check, after, finding } = killer.as_ref().unwrap_or(&none);
+        println!("| `{}` | {check} | {after} | `{}` |", mutant.name, finding.replace('|', "\\|"));
     }
+    let survivors = rows.iter().filter(|killer| killer.is_none()).count();
     if survivors > 0 {
         bail!(
             "{survivors} of {} mutants survived: the guard is not needed, or no check looks where \
@@ -202,8 +194,43 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What killed each, one on each processor at a time: most checks are a thread.
+fn judge_all(builds: &Builds<'_>, mutants: &[&Mutant]) -> anyhow::Result<Vec<Option<Killer>>> {
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<Vec<(usize, Option<Killer>)>> {
+        let mut judged = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = mutants.get(index) else { return Ok(judged) };
+            let begin = Instant::now();
+            let killer = judge(builds, mutant).inspect_err(|_| {
+                next.store(mutants.len(), Ordering::Relaxed);
+            });
+            let killer = killer.with_context(|| format!("mutant {}", mutant.name))?;
+            let seconds = begin.elapsed().as_secs_f64();
+            let said = killer.as_ref().map_or("SURVIVED", |killer| &killer.finding);
+            println!(
+                "mutant {}: {seconds:.0} s, without \"{}\": {said}",
+                mutant.name, mutant.guard
+            );
+            judged.push((index, killer));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(mutants.len());
+    let mut judged = Vec::new();
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        for worker in started {
+            judged.extend(worker.join().expect("no worker panics")?);
+        }
+        anyhow::Ok(())
+    })?;
+    judged.sort_by_key(|(index, _)| *index);
+    Ok(judged.into_iter().map(|(_, killer)| killer).collect())
+}
+
 /// What killed the mutant, if anything did.
-fn judge(builds: &mut Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
+fn judge(builds: &Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     for check in mutant.checks {
         let killer = builds.try_to_kill(mutant.name, *check)?;
         if killer.is_some() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -106,45 +107,56 @@ struct Binary {
 /// The workspace with every mutant in it, one build for each kind of check.
 pub(super) struct Builds<'a> {
     root: &'a Path,
-    built: BTreeMap<Kind, Homes>,
+    built: Mutex<BTreeMap<Kind, Arc<Homes>>>,
     /// Checks that pass with every guard in place, and with how many seeds.
-    sound: BTreeMap<Check, u64>,
+    sound: Mutex<BTreeMap<Check, u64>>,
 }
 
 impl<'a> Builds<'a> {
     pub(super) fn new(root: &'a Path) -> Self {
-        Self { root, built: BTreeMap::new(), sound: BTreeMap::new() }
+        Self { root, built: Mutex::default(), sound: Mutex::default() }
     }
 
     /// What notices that the guard of this name is missing, if the check does. The same check passes
     /// with every guard in place, over all that it took: one that fails then kills nobody.
-    pub(super) fn try_to_kill(
-        &mut self,
-        mutant: &str,
-        check: Check,
-    ) -> anyhow::Result<Option<Killer>> {
-        let (kind, ..) = check.parts();
-        if !self.built.contains_key(&kind) {
-            println!("building the {} of all crates", kind.name());
-            self.built.insert(kind, build(kind.command(self.root))?);
-        }
-        let Some(killer) = self.run(mutant, check, SWEEP_SEEDS)? else { return Ok(None) };
-        let seeds = killer.seeds();
-        if self.sound.get(&check).is_none_or(|sound| *sound < seeds) {
-            if let Some(Killer { check, finding, .. }) = self.run("", check, seeds)? {
+    pub(super) fn try_to_kill(&self, mutant: &str, check: Check) -> anyhow::Result<Option<Killer>> {
+        let said = target_dir(self.root).join(format!("said-{mutant}.txt"));
+        let killer = self.run(mutant, check, SWEEP_SEEDS, &said)?;
+        if let Some(seeds) = killer.as_ref().map(Killer::seeds)
+            && lock(&self.sound).get(&check).is_none_or(|sound| *sound < seeds)
+        {
+            if let Some(Killer { check, finding, .. }) = self.run("", check, seeds, &said)? {
                 bail!("{check} fails with every guard in place, so it kills nobody: {finding}");
             }
-            self.sound.insert(check, seeds);
+            lock(&self.sound).insert(check, seeds);
         }
-        Ok(Some(killer))
+        fs::remove_file(&said).with_context(|| format!("cannot remove {said:?}"))?;
+        Ok(killer)
+    }
+
+    /// The tests of a kind. The first who asks has them built, and others wait.
+    fn built(&self, kind: Kind) -> anyhow::Result<Arc<Homes>> {
+        let mut built = lock(&self.built);
+        if let Some(homes) = built.get(&kind) {
+            return Ok(Arc::clone(homes));
+        }
+        println!("building the {} of all crates", kind.name());
+        let homes = Arc::new(build(kind.command(self.root))?);
+        built.insert(kind, Arc::clone(&homes));
+        Ok(homes)
     }
 
     /// Runs a check without the guard of this name, or with every guard if the name is empty.
-    fn run(&self, mutant: &str, check: Check, seeds: u64) -> anyhow::Result<Option<Killer>> {
+    fn run(
+        &self,
+        mutant: &str,
+        check: Check,
+        seeds: u64,
+        said: &Path,
+    ) -> anyhow::Result<Option<Killer>> {
         let (kind, home, filter) = check.parts();
-        let binaries = self.built.get(&kind).and_then(|homes| homes.get(home));
-        let binaries = binaries.with_context(|| format!("{home} has no {}", kind.name()))?;
-        let said = target_dir(self.root).join("mutant-said.txt");
+        let homes = self.built(kind)?;
+        let binaries = homes.get(home).with_context(|| format!("{home} has no {}", kind.name()))?;
         for binary in binaries {
             let mut command = Command::new(&binary.path);
             command
@@ -154,14 +166,18 @@ impl<'a> Builds<'a> {
                 .env("QUORATE_SEEDS", seeds.to_string())
                 // Other machines have other states: only a violation counts.
                 .env("QUORATE_MODEL_COUNTS", "0");
-            if finish(&mut command, &said)? != Some(0) {
+            if finish(&mut command, said)? != Some(0) {
                 let check = format!("{} of {home} {filter}", kind.name()).trim_end().to_owned();
-                let said = fs::read_to_string(&said).unwrap_or_default();
+                let said = fs::read_to_string(said).unwrap_or_default();
                 return Ok(Some(Killer { check, after: after(&said), finding: finding(&said) }));
             }
         }
         Ok(None)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Builds tests without running them.
