@@ -93,6 +93,15 @@ impl Parts {
         }
     }
 
+    /// The entries of the batch that come next, up to one of several parts.
+    pub(crate) fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
+        let mut rest = &self.batch[self.used..];
+        core::iter::from_fn(move || {
+            let part = take_part(&mut rest)?;
+            (!part.more && !part.continues).then_some(part.entry)
+        })
+    }
+
     /// The entry that the last call has found.
     pub(crate) fn entry(&self, whole: Whole) -> Entry<'_> {
         let bytes = match whole.range {

@@ -182,6 +182,12 @@ impl Reader {
         Ok(whole.map(|whole| (whole.place, self.parts.entry(whole))))
     }
 
+    /// Entries that come next, as many as are in memory and whole: for who fetches what they are about
+    /// from memory.
+    pub fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.parts.ahead()
+    }
+
     /// How many bytes of files hold what was read.
     pub fn bytes_on_disk(&self) -> u64 {
         self.passed

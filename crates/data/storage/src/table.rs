@@ -285,6 +285,10 @@ impl<M: Meta> Table for LaneTable<M> {
         Some(Handle(record.as_ptr()))
     }
 
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.0.warm(keys);
+    }
+
     fn find_or_insert(&mut self, key: &[u8]) -> Handle {
         self.find_or_insert_sized(key, self.0.guess())
     }

@@ -259,6 +259,11 @@ pub trait Engine:
         let _ = messages;
     }
 
+    /// The same of entries that are about to be restored.
+    fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        let _ = entries;
+    }
+
     /// Closes the batches of a turn.
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>);
 

@@ -172,6 +172,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         self.config.reads == Reads::Leased
     }
 
+    fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(entries.filter_map(crate::log::key_of));
+    }
+
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.flush(now, effects);
     }

@@ -376,6 +376,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 }
 
+/// The key that an entry is about, if it is an update.
+pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
+    match Message::decode(entry) {
+        Ok(Message::Inv(inv)) if entry[0] == UPDATE => Some(inv.key),
+        _ => None,
+    }
+}
+
 pub(crate) fn write_update(inv: &Inv<'_>, log: &mut Vec<u8>) {
     Message::Inv(Inv { cookie: Slot::NONE, ..*inv }).encode(&mut Writer(log));
 }

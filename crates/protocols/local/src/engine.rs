@@ -107,6 +107,10 @@ where
         true
     }
 
+    fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(entries.filter_map(crate::log::key_of));
+    }
+
     fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}
 
     /// The records are the only copy: the new life goes on with them.

@@ -213,6 +213,20 @@ pub(crate) fn write_item(
     }
 }
 
+/// The first key that an entry is about, if it is about any.
+pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
+    let mut reader = Reader(entry);
+    let mut items = match reader.u8().ok()? {
+        RECORD => {
+            reader.timestamp().ok()?;
+            reader
+        }
+        COMMIT => Reader(Commit::read(&mut reader).ok()?.items),
+        _ => return None,
+    };
+    Some(read_item(&mut items).ok()?.key)
+}
+
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
     let key = reader.bytes()?;
     if key.len() > limits::KEY_BYTES_MAX {

@@ -210,6 +210,10 @@ where
         self.config.isolation == Isolation::Serializable
     }
 
+    fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(entries.filter_map(crate::restore::key_of));
+    }
+
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.flush(now, effects);
     }

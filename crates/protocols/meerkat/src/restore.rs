@@ -68,6 +68,17 @@ pub struct Restored {
 
 const DAMAGED: Unreadable = Unreadable("meerkat: a damaged entry");
 
+/// The first key that an entry is about, if it is a transaction.
+pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
+    let mut reader = Reader(entry);
+    if reader.u8().ok()? != INSTALL {
+        return None;
+    }
+    reader.timestamp().ok()?;
+    read_partition(&mut reader).ok()?;
+    Some(Body::check(reader.rest()).ok()?.iter().next()?.key)
+}
+
 fn damaged(_: Malformed) -> Unreadable {
     DAMAGED
 }
@@ -260,6 +271,8 @@ where
     }
 
     fn restore_copied(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let mut ahead = Reader(reader.0);
+        self.table.warm(core::iter::from_fn(|| Some(read_entry(&mut ahead).ok()?.0)));
         while !reader.0.is_empty() {
             let entry = read_entry(reader).map_err(damaged)?;
             if entry.0.len() > limits::KEY_BYTES_MAX {

@@ -203,6 +203,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         self.table.warm(messages.flat_map(Message::keys_ahead));
     }
 
+    fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(entries.filter_map(crate::log::key_of));
+    }
+
     fn end_turn(&mut self, _: Now, effects: &mut impl Effects<Self>) {
         Self::flush(self, effects);
     }

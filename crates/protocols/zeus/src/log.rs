@@ -280,6 +280,53 @@ pub(crate) fn write_calls(shard: u8, sessions: &[u8], log: &mut Vec<u8>) {
 }
 
 /// Reads an item, and whether the node has kept its key.
+/// What an update says before its items.
+struct UpdateHead<'a> {
+    coordinator: MemberNumber,
+    slot: u64,
+    /// How many slots before this one were not known to be committed.
+    behind: u64,
+    version: u64,
+    depends_on: Vec<u64>,
+    call: Option<Answered<'a>>,
+}
+
+impl<'a> UpdateHead<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let flags = reader.u8()?;
+        if flags & !(DEPENDS | CALL) != 0 {
+            return Err(Malformed("unknown flags of a transaction"));
+        }
+        let (coordinator, slot) = (MemberNumber(reader.u32()?), reader.u64()?);
+        let (behind, version) = (u64::from(reader.u32()?), reader.u64()?);
+        if coordinator.0 > limits::MEMBER_NUMBER_MAX {
+            return Err(Malformed("a member's number"));
+        }
+        let depends_on = match flags & DEPENDS {
+            0 => Vec::new(),
+            _ => Slots::read(reader)?.iter().collect(),
+        };
+        let call = if flags & CALL != 0 { Some(Answered::read(reader)?) } else { None };
+        Ok(Self { coordinator, slot, behind, version, depends_on, call })
+    }
+}
+
+/// The first key that an entry is about, if it is about any.
+pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
+    let mut reader = Reader(entry);
+    match reader.u8().ok()? {
+        RECORD => {
+            reader.timestamp().ok()?;
+            read_key(&mut reader).ok()
+        }
+        UPDATE => {
+            UpdateHead::read(&mut reader).ok()?;
+            Some(read_item(&mut reader).ok()?.0.key)
+        }
+        _ => None,
+    }
+}
+
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Item<'a>, bool), Malformed> {
     let (key, flags) = (read_key(reader)?, reader.u8()?);
     let (flags, is_kept) = (flags & !KEPT, flags & KEPT != 0);
@@ -451,20 +498,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn restore_update(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
-        let flags = reader.u8()?;
-        if flags & !(DEPENDS | CALL) != 0 {
-            return Err(Malformed("unknown flags of a transaction"));
-        }
-        let (coordinator, slot) = (MemberNumber(reader.u32()?), reader.u64()?);
-        let (behind, version) = (u64::from(reader.u32()?), reader.u64()?);
-        if coordinator.0 > limits::MEMBER_NUMBER_MAX {
-            return Err(Malformed("a member's number"));
-        }
-        let depends_on: Vec<u64> = match flags & DEPENDS {
-            0 => Vec::new(),
-            _ => Slots::read(reader)?.iter().collect(),
-        };
-        let call = if flags & CALL != 0 { Some(Answered::read(reader)?) } else { None };
+        let UpdateHead { coordinator, slot, behind, version, depends_on, call } =
+            UpdateHead::read(reader)?;
         let mut items = Items::begin(reader.0.len());
         let mut kept = Vec::new();
         while !reader.0.is_empty() {

@@ -202,6 +202,11 @@ impl KeyspaceLane {
         })
     }
 
+    /// Has what these entries are about fetched from memory.
+    pub(crate) fn warm_entries<'a>(&self, entries: impl Iterator<Item = &'a [u8]>) {
+        each!(&self.engine, engine => Engine::warm_entries(&**engine, entries));
+    }
+
     /// Every entry of every lane of this node is in.
     pub(crate) fn restored(&mut self) {
         each!(&mut self.engine, engine => engine.restored());

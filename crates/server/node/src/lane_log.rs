@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 
-use quorate_durability::{Directory, Identity, Log, Options, Room};
+use quorate_durability::{Directory, Entry, Identity, Log, Options, Room};
 use quorate_machine::{Rng, mutant};
 use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
 
 use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
 use crate::engine::KeyspaceLane;
 use crate::facts::{FLUSH_BUCKETS, LogFacts};
-use crate::recovery::LaneFound;
+use crate::recovery::{LaneFound, Restore};
 use crate::sessions::CLOCK_ENTRY;
 use crate::snapshots::{Ended, Snapshots};
 use crate::{Durability, Lane, LogConfig, Mail, Outbox};
@@ -235,6 +235,45 @@ fn requests(list: &mut Vec<DiskRequest>, owner: DiskOwner) -> Requests<'_> {
     Requests { owner, list }
 }
 
+/// A lane that takes in what its log holds.
+struct Restoring<'a> {
+    lane: &'a mut Lane,
+    progress: &'a mut dyn FnMut(u64, u64),
+    entries: u64,
+    bytes: u64,
+}
+
+impl Restore for Restoring<'_> {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<(), String> {
+        const PROGRESS_EVERY: u64 = 16 * 1024;
+        let Entry { keyspace, kind, bytes } = entry;
+        self.entries += 1;
+        self.bytes += bytes.len() as u64;
+        if self.entries.is_multiple_of(PROGRESS_EVERY) {
+            (self.progress)(self.entries, self.bytes);
+        }
+        if kind == CLOCK_ENTRY {
+            return self.lane.restore_lease_manager(bytes);
+        }
+        let engine = self.lane.engines.get_mut(usize::from(keyspace.0)).and_then(Option::as_mut);
+        let engine = engine.filter(|engine| engine.durability() != Durability::Memory);
+        let engine = engine.ok_or_else(|| {
+            format!(
+                "it is of keyspace {keyspace}, which the configuration doesn't have or keeps in memory; \
+                 give it durability again, or choose another directory"
+            )
+        })?;
+        engine.restore(kind, bytes)
+    }
+
+    fn ahead<'a>(&self, keyspace: KeyspaceId, entries: impl Iterator<Item = &'a [u8]>) {
+        match self.lane.engine(keyspace) {
+            Some(engine) => engine.warm_entries(entries),
+            None => entries.for_each(drop),
+        }
+    }
+}
+
 impl Lane {
     /// Gives this lane its log and hands what earlier processes have left to the engines, before the
     /// first event. `seed` must be drawn from the system: nobody who appends may know it. `progress`
@@ -250,28 +289,9 @@ impl Lane {
         seed: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), String> {
-        const PROGRESS_EVERY: u64 = 16 * 1024;
-        let (mut entries, mut bytes) = (0, 0);
-        found.replay(directory, |keyspace, kind, entry| {
-            entries += 1;
-            bytes += entry.len() as u64;
-            if entries % PROGRESS_EVERY == 0 {
-                progress(entries, bytes);
-            }
-            if kind == CLOCK_ENTRY {
-                return self.restore_lease_manager(entry);
-            }
-            let engine = self.engines.get_mut(usize::from(keyspace.0)).and_then(Option::as_mut);
-            let engine = engine.filter(|engine| engine.durability() != Durability::Memory);
-            let engine = engine.ok_or_else(|| {
-                format!(
-                    "it is of keyspace {keyspace}, which the configuration doesn't have or keeps in \
-                     memory; give it durability again, or choose another directory"
-                )
-            })?;
-            engine.restore(kind, entry)
-        })?;
-        progress(entries, bytes);
+        let mut restoring = Restoring { lane: self, progress, entries: 0, bytes: 0 };
+        found.replay(directory, &mut restoring)?;
+        (restoring.progress)(restoring.entries, restoring.bytes);
         let config = self.shared.config.log;
         self.log = Some(Box::new(LaneLog::resume(found, config, seed)));
         Ok(())

@@ -6,9 +6,10 @@
 //! to its engine. What was read once is in the system's cache.
 
 use quorate_durability::{
-    Directory, Found, Identity, LogError, Name, Reader, SnapshotFound, SnapshotReader, Start,
-    snapshots,
+    Directory, Entry, Found, Identity, LogError, Name, Reader, SnapshotFound, SnapshotReader,
+    Start, snapshots,
 };
+use quorate_machine::WARM_TOGETHER;
 use quorate_types::{KeyspaceId, Lsn};
 
 /// The sound files of a lane.
@@ -86,21 +87,23 @@ impl LaneFound {
         self.found.tail()
     }
 
-    /// Gives each entry out, those of the snapshot first: its keyspace, its kind, its bytes.
+    /// Gives each entry out, those of the snapshot first.
     ///
     /// # Errors
-    /// What `each` says, or that the files have changed since they were looked through.
+    /// What `restore` says, or that the files have changed since they were looked through.
     pub(crate) fn replay(
         &self,
         directory: &mut impl Directory,
-        mut each: impl FnMut(KeyspaceId, u8, &[u8]) -> Result<(), String>,
+        restore: &mut impl Restore,
     ) -> Result<(), String> {
         let changed = |error: LogError| format!("the files have changed: {error}");
+        let mut ahead = 0;
         if let Some(newest) = self.snapshots.0.first() {
             let mut reader = SnapshotReader::new(newest.clone());
-            while let Some(entry) = reader.next(directory).map_err(changed)? {
-                each(entry.keyspace, entry.kind, entry.bytes)
-                    .map_err(|why| format!("{}: {why}", newest.file))?;
+            loop {
+                ahead = look_ahead(ahead, restore, reader.ahead());
+                let Some(entry) = reader.next(directory).map_err(changed)? else { break };
+                restore.entry(entry).map_err(|why| format!("{}: {why}", newest.file))?;
             }
         }
         let end = self.last;
@@ -109,15 +112,45 @@ impl LaneFound {
         let mut reader = Reader::open(directory, self.identity, start).map_err(changed)?;
         // What lies behind the end was looked through once.
         while place < end {
+            ahead = look_ahead(ahead, restore, reader.ahead());
             let Some((at, entry)) = reader.next(directory).map_err(changed)? else {
                 return Err(format!("the log ended at entry {end} and ends at {place} now"));
             };
             place = at;
-            each(entry.keyspace, entry.kind, entry.bytes)
-                .map_err(|why| format!("entry {at} of the log: {why}"))?;
+            restore.entry(entry).map_err(|why| format!("entry {at} of the log: {why}"))?;
         }
         Ok(())
     }
+}
+
+/// Who takes what a lane has left.
+pub(crate) trait Restore {
+    /// Takes an entry in.
+    ///
+    /// # Errors
+    /// If that can't be, in words for people.
+    fn entry(&mut self, entry: Entry<'_>) -> Result<(), String>;
+
+    /// Entries of one keyspace that come next.
+    fn ahead<'a>(&self, keyspace: KeyspaceId, entries: impl Iterator<Item = &'a [u8]>);
+}
+
+/// Shows the next entries once those are in that were shown before. How many were shown that are not in
+/// when the next one is.
+fn look_ahead<'a>(
+    ahead: usize,
+    restore: &impl Restore,
+    entries: impl Iterator<Item = Entry<'a>>,
+) -> usize {
+    if ahead > 0 {
+        return ahead - 1;
+    }
+    let mut entries = entries.take(WARM_TOGETHER).peekable();
+    let Some(keyspace) = entries.peek().map(|entry| entry.keyspace) else { return 0 };
+    let mut shown = 0;
+    let same = entries.take_while(|entry| entry.keyspace == keyspace);
+    restore.ahead(keyspace, same.map(|entry| entry.bytes).inspect(|_| shown += 1));
+    usize::saturating_sub(shown, 1)
 }
 
 /// Reads a snapshot to its end: how many entries it has, and their bytes.

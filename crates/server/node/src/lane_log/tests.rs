@@ -1,5 +1,8 @@
 //! A lane's log on a simulated disk, without a lane.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
 use quorate_disk::{Device, DeviceFaults, Files};
 use quorate_durability::{Disk, DiskError};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, UnixNanos};
@@ -97,15 +100,10 @@ impl Host {
     fn restart(self) -> (Self, Vec<Vec<u8>>) {
         let mut host = Self::on(self.files);
         let found = LaneFound::look(&mut host.files, ME).expect("sound files");
-        let mut entries = Vec::new();
-        found
-            .replay(&mut host.files, |keyspace, kind, entry| {
-                assert_eq!((keyspace, kind), (KEYSPACE, KIND));
-                entries.push(entry.to_vec());
-                Ok(())
-            })
-            .expect("sound files");
-        (host, entries)
+        let mut restored = Restored::default();
+        found.replay(&mut host.files, &mut restored).expect("sound files");
+        assert!(restored.shown.borrow().is_empty(), "what was shown has come");
+        (host, restored.entries)
     }
 
     fn snapshot(&mut self, entries: &[&[u8]]) {
@@ -117,6 +115,45 @@ impl Host {
         self.log.end_snapshot(BTreeSet::new());
         self.settle();
     }
+}
+
+/// What was restored, each entry after it was shown or without.
+#[derive(Default)]
+struct Restored {
+    entries: Vec<Vec<u8>>,
+    shown: RefCell<VecDeque<Vec<u8>>>,
+}
+
+impl Restore for Restored {
+    fn entry(&mut self, entry: Entry<'_>) -> Result<(), String> {
+        assert_eq!((entry.keyspace, entry.kind), (KEYSPACE, KIND));
+        let shown = self.shown.get_mut().pop_front();
+        assert!(shown.is_none_or(|shown| shown == entry.bytes));
+        self.entries.push(entry.bytes.to_vec());
+        Ok(())
+    }
+
+    fn ahead<'a>(&self, keyspace: KeyspaceId, entries: impl Iterator<Item = &'a [u8]>) {
+        assert_eq!(keyspace, KEYSPACE);
+        let mut shown = self.shown.borrow_mut();
+        assert!(shown.is_empty(), "they are shown once");
+        shown.extend(entries.map(<[u8]>::to_vec));
+    }
+}
+
+#[test]
+fn what_comes_next_is_shown_before_it_comes() {
+    let mut host = Host::new();
+    host.settle();
+    let entries: Vec<Vec<u8>> = (0..100u8).map(|number| vec![number; 9]).collect();
+    for some in entries.chunks(40) {
+        for entry in some {
+            host.append(Durability::Sync, entry);
+        }
+        host.settle();
+    }
+    let (_, restored) = host.restart();
+    assert_eq!(restored, entries);
 }
 
 #[test]
