@@ -24,8 +24,8 @@ const FINDING_CHARS: usize = 90;
 /// How many seeds the simulator's sweep runs to find a missing guard.
 const SWEEP_SEEDS: u64 = 300;
 
-/// How many it runs at least to show that it passes with every guard: with fewer, it would miss branches
-/// that it wants to see.
+/// How many it runs at least to show that it passes with every guard: with few, it would miss branches that
+/// it wants to see.
 const SOUND_SEEDS_MIN: u64 = 12;
 
 /// A check that failed, and what it said.

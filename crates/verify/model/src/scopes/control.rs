@@ -240,7 +240,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "membership-renewal",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(468_411),
             reaches: &["membership: a grant is refused to a member that is being removed"],
             run: |name, limits| explore(&leases(name, [1, 0, 1]), limits),

@@ -454,7 +454,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "meerkat-votes-5",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(160_214),
             reaches: &[],
             run: |name, limits| votes::explore(name, 5, 1, false, limits),
@@ -468,7 +468,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "meerkat-votes-refused",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(217_838),
             reaches: &[],
             run: |name, limits| votes::explore(name, 5, 1, true, limits),

@@ -298,7 +298,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-handover-reads",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(40_774),
             reaches: &["zeus: the owner defers its answer"],
             run: |name, limits| explore(&handover_reads(name), limits),
@@ -357,14 +357,14 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-deltas-rejoin",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(44_657),
             reaches: &["zeus: a follower lacks what a transaction changes"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
         },
         Entry {
             name: "zeus-deltas-replay",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(61_753),
             reaches: &[
                 "zeus: a follower is told all of a value",
