@@ -122,3 +122,29 @@ fn last_in_line(command: &Command) -> Command {
     low.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     low
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_begins_is_not_kept_waiting_by_what_is_built_for_it() {
+        let (ahead, mut forever) = (Ahead::default(), Command::new("tail"));
+        forever.args(["-f", "/dev/null"]);
+        std::thread::scope(|scope| {
+            let build = scope.spawn(|| ahead.run("loom", &forever));
+            while ahead.lock().running.is_none() {
+                std::thread::yield_now();
+            }
+            ahead.leave("fuzz");
+            assert!(ahead.lock().running.is_some(), "it is not for this step");
+            ahead.leave("loom");
+            build.join().expect("it ends with its build");
+        });
+        ahead.run("loom", &forever);
+        ahead.run("fuzz", &forever);
+        assert!(ahead.lock().running.is_none(), "nothing is begun for a step that has begun");
+        ahead.stop();
+        ahead.run("model", &forever);
+    }
+}

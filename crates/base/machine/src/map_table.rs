@@ -162,6 +162,10 @@ impl<M: Meta> Table for MapTable<M> {
         self.by_key.get(key).copied()
     }
 
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        keys.for_each(drop);
+    }
+
     fn find_or_insert(&mut self, key: &[u8]) -> u32 {
         if let Some(handle) = self.find(key) {
             return handle;

@@ -147,9 +147,7 @@ pub trait Table {
     }
     /// Has the records of keys that are about to be used fetched from memory, several at a time:
     /// one after the other, each would have to be waited for. Changes nothing.
-    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
-        let _ = keys;
-    }
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>);
     /// Forgets the record of a key if `dead` says so of the locked record; nobody can lock it in
     /// between. Whether it was removed.
     fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&Self::Record<'_>) -> bool) -> bool {

@@ -182,8 +182,8 @@ impl Reader {
         Ok(whole.map(|whole| (whole.place, self.parts.entry(whole))))
     }
 
-    /// Entries that come next, as many as are in memory and whole: for who fetches what they are about
-    /// from memory.
+    /// Entries that come next, as many as are in memory and whole, for who fetches what they are about from
+    /// memory. Some may be left out by [`Self::next`].
     pub fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
         self.parts.ahead()
     }

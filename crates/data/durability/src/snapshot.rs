@@ -153,11 +153,6 @@ impl SnapshotReader {
         }
     }
 
-    /// As [`Reader::ahead`](crate::Reader::ahead).
-    pub fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.parts.ahead()
-    }
-
     fn next_batch(&mut self, directory: &mut impl Directory) -> Result<(), LogError> {
         let source = &self.found.source;
         let batch = self.window.batch_twice(directory, source, self.offset);

@@ -376,7 +376,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 }
 
-/// The key that an entry is about, if it is an update.
+/// The key that an entry changes, if it is an update.
 pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
     match Message::decode(entry) {
         Ok(Message::Inv(inv)) if entry[0] == UPDATE => Some(inv.key),
@@ -409,4 +409,31 @@ fn write_undecided(key: &[u8], undecided: &Undecided, log: &mut Vec<u8>) {
     writer.bytes(key);
     writer.bytes(&undecided.delta);
     writer.rest(&undecided.inverse);
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_types::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_key_of_an_update_is_found() {
+        let inv = Inv {
+            cookie: Slot::NONE,
+            key: b"k",
+            timestamp: Timestamp::ZERO,
+            rmw: false,
+            content: None,
+            base: None,
+            completion: None,
+        };
+        let mut entry = Vec::new();
+        write_update(&inv, &mut entry);
+        assert_eq!(key_of(&entry), Some(&b"k"[..]));
+        entry.clear();
+        write_floors((1, 2), &mut entry);
+        assert_eq!(key_of(&entry), None);
+        assert_eq!(key_of(&[]), None);
+    }
 }

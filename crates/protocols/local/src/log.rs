@@ -213,17 +213,13 @@ pub(crate) fn write_item(
     }
 }
 
-/// The first key that an entry is about, if it is about any.
+/// The first key that an entry changes, if it is a transaction.
 pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader(entry);
-    let mut items = match reader.u8().ok()? {
-        RECORD => {
-            reader.timestamp().ok()?;
-            reader
-        }
-        COMMIT => Reader(Commit::read(&mut reader).ok()?.items),
-        _ => return None,
-    };
+    if reader.u8().ok()? != COMMIT {
+        return None;
+    }
+    let mut items = Reader(Commit::read(&mut reader).ok()?.items);
     Some(read_item(&mut items).ok()?.key)
 }
 
@@ -664,4 +660,21 @@ where
 /// Why an entry can't be restored.
 pub(crate) fn unreadable(Malformed(field): Malformed) -> Unreadable {
     Unreadable(field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_key_of_a_transaction_is_found() {
+        let mut entry = Vec::new();
+        write_commit(&mut entry, Timestamp::ZERO, Lanes::only(LaneId(0)), None);
+        assert_eq!(key_of(&entry), None, "it changes nothing");
+        write_item(&mut entry, b"k", None, None);
+        write_item(&mut entry, b"l", None, None);
+        assert_eq!(key_of(&entry), Some(&b"k"[..]));
+        entry[0] = SESSIONS;
+        assert_eq!(key_of(&entry), None);
+    }
 }

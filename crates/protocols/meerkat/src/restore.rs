@@ -68,7 +68,7 @@ pub struct Restored {
 
 const DAMAGED: Unreadable = Unreadable("meerkat: a damaged entry");
 
-/// The first key that an entry is about, if it is a transaction.
+/// The first key that an entry changes, if it is a transaction.
 pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader(entry);
     if reader.u8().ok()? != INSTALL {
@@ -271,8 +271,6 @@ where
     }
 
     fn restore_copied(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let mut ahead = Reader(reader.0);
-        self.table.warm(core::iter::from_fn(|| Some(read_entry(&mut ahead).ok()?.0)));
         while !reader.0.is_empty() {
             let entry = read_entry(reader).map_err(damaged)?;
             if entry.0.len() > limits::KEY_BYTES_MAX {
@@ -527,4 +525,23 @@ fn committed(merged: &Merged) -> impl Iterator<Item = (RecordKey, &[u8])> {
         .collect();
     all.sort_unstable_by_key(|(key, _)| key.id());
     all.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::{Item, Write};
+    use crate::log::{write_install, write_sessions};
+
+    #[test]
+    fn the_first_key_of_a_transaction_is_found() {
+        let item = |key| Item { key, base: None, absent: false, write: Some(Write::Delete) };
+        let sets = Body::encode(&[item(b"k"), item(b"l")]);
+        let mut entry = Vec::new();
+        write_install(RecordKey::new(Timestamp::ZERO, 0), &sets, &mut entry);
+        assert_eq!(key_of(&entry), Some(&b"k"[..]));
+        entry.clear();
+        write_sessions(0, &sets, &mut entry);
+        assert_eq!(key_of(&entry), None);
+    }
 }

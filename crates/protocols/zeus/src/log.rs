@@ -311,20 +311,14 @@ impl<'a> UpdateHead<'a> {
     }
 }
 
-/// The first key that an entry is about, if it is about any.
+/// The first key that an entry changes, if it is a transaction.
 pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader(entry);
-    match reader.u8().ok()? {
-        RECORD => {
-            reader.timestamp().ok()?;
-            read_key(&mut reader).ok()
-        }
-        UPDATE => {
-            UpdateHead::read(&mut reader).ok()?;
-            Some(read_item(&mut reader).ok()?.0.key)
-        }
-        _ => None,
+    if reader.u8().ok()? != UPDATE {
+        return None;
     }
+    UpdateHead::read(&mut reader).ok()?;
+    Some(read_item(&mut reader).ok()?.0.key)
 }
 
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Item<'a>, bool), Malformed> {
@@ -854,5 +848,37 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             };
             self.spread(&update, Lsn::START, effects);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_key_of_a_transaction_is_found() {
+        let mut items = Items::begin(0);
+        for key in [&b"k"[..], b"l"] {
+            let item = Item { key, round: Timestamp::ZERO, content: None, base: None };
+            Items::push(&mut items, &item);
+        }
+        for depends_on in [&[][..], &[3, 4]] {
+            let update = Appended {
+                coordinator: MemberNumber(1),
+                slot: 5,
+                committed: 2,
+                version: Timestamp::ZERO,
+                depends_on,
+                items: Items::trusted(&items),
+                wholes: &Wholes::new(),
+                call: &[],
+            };
+            let mut entry = Vec::new();
+            write_update(&update, |_| true, &mut entry);
+            assert_eq!(key_of(&entry), Some(&b"k"[..]));
+        }
+        let mut entry = Vec::new();
+        write_floors([1, 2, 3], &mut entry);
+        assert_eq!(key_of(&entry), None);
     }
 }

@@ -97,12 +97,10 @@ impl LaneFound {
         restore: &mut impl Restore,
     ) -> Result<(), String> {
         let changed = |error: LogError| format!("the files have changed: {error}");
-        let mut ahead = 0;
         if let Some(newest) = self.snapshots.0.first() {
+            // In the order of the index, more or less: there is little to fetch ahead.
             let mut reader = SnapshotReader::new(newest.clone());
-            loop {
-                ahead = look_ahead(ahead, restore, reader.ahead());
-                let Some(entry) = reader.next(directory).map_err(changed)? else { break };
+            while let Some(entry) = reader.next(directory).map_err(changed)? {
                 restore.entry(entry).map_err(|why| format!("{}: {why}", newest.file))?;
             }
         }
@@ -110,6 +108,7 @@ impl LaneFound {
         let mut place = self.start;
         let start = Start::After(self.start);
         let mut reader = Reader::open(directory, self.identity, start).map_err(changed)?;
+        let mut ahead = 0;
         // What lies behind the end was looked through once.
         while place < end {
             ahead = look_ahead(ahead, restore, reader.ahead());

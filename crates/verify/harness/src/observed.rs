@@ -30,6 +30,10 @@ impl<T: Table + 'static, F: FnMut(&mut T, &[u8]) + 'static> Table for Observed<T
         self.table.find(key)
     }
 
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.table.warm(keys);
+    }
+
     fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle {
         self.table.find_or_insert(key)
     }
