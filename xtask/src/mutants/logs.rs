@@ -6,6 +6,7 @@ use super::Mutant;
 const LOG: Check = Tests("hermes", "log::");
 const ZEUS_LOG: Check = Tests("zeus", "log::");
 const ZEUS_PARTS: Check = Tests("zeus", "parts::");
+const ZEUS_POWER: Check = Tests("zeus", "power::");
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -230,6 +231,48 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "zeus",
         guard: "what is replayed is in the logs of all its lanes, again",
         checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_doubtful_state_served",
+        home: "zeus",
+        guard: "who may lack what it has promised serves nobody before it has heard the others",
+        checks: &[ZEUS_LOG, ZEUS_POWER],
+        in_gate: true,
+    },
+    Mutant {
+        name: "zeus_recovers_unheard",
+        home: "zeus",
+        guard: "a revived node hears who owns its keys, and what others have kept, before it has recovered",
+        checks: &[ZEUS_LOG, ZEUS_POWER],
+        in_gate: true,
+    },
+    Mutant {
+        name: "zeus_lost_base_awaited",
+        home: "zeus",
+        guard: "a change of a value that is lost everywhere is lost as well",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_given_to_a_node_in_doubt",
+        home: "zeus",
+        guard: "an owner outside a group gives nothing away before all have recovered",
+        checks: &[ZEUS_POWER],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_revived_rounds_begin_anew",
+        home: "zeus",
+        guard: "the rounds of a revived node are above those of keys whose owners are gone",
+        checks: &[ZEUS_POWER],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_revived_rounds_begin_low",
+        home: "zeus",
+        guard: "a revived node begins no round before it has heard of all others",
+        checks: &[ZEUS_POWER],
         in_gate: false,
     },
     Mutant {

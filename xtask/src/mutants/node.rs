@@ -7,13 +7,6 @@ use super::table::SWEEP;
 /// Its part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "node_promises_may_lag",
-        home: "node",
-        guard: "an engine whose promises wait for the log is not told that they need not",
-        checks: &[Tests("config", "a_durability_that_can_not_be")],
-        in_gate: false,
-    },
-    Mutant {
         name: "node_unfit_options_logged",
         home: "node",
         guard: "options that take promises for kept are refused where these wait for the log",

@@ -25,11 +25,9 @@ pub struct Capabilities {
     pub quorums: bool,
     /// It keeps more than one replica: the loss of a node loses nothing.
     pub replicated: bool,
-    /// It appends to the log of its lane all that has to survive the loss of all power, and restores it.
+    /// It appends to the log of its lane all that has to survive the loss of all power, and restores it. Its
+    /// promises need not wait for the log: replicas that have lost different ends of their logs agree again.
     pub durable: bool,
-    /// Its promises need not wait for the log: replicas that have lost different ends of their logs agree
-    /// again when all restart.
-    pub durable_async: bool,
     /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
     /// and no configuration file may choose it.
     pub recovers: bool,
@@ -53,7 +51,6 @@ impl Capabilities {
         quorums: false,
         replicated: true,
         durable: false,
-        durable_async: false,
         recovers: true,
     };
 }

@@ -98,7 +98,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         places: true,
         large_collections: true,
         durable: true,
-        durable_async: true,
         ..Capabilities::REPLICATED
     };
 

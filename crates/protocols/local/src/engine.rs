@@ -61,7 +61,6 @@ where
         large_collections: true,
         replicated: false,
         durable: true,
-        durable_async: true,
         ..Capabilities::REPLICATED
     };
 

@@ -144,7 +144,6 @@ where
         large_collections: true,
         quorums: true,
         durable: true,
-        durable_async: true,
         ..Capabilities::REPLICATED
     };
 

@@ -408,7 +408,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         match message {
             CallMessage::Find { request, shard, call, date } => {
-                if !self.layout.has_all(usize::from(shard)) {
+                if !self.layout.has_all(usize::from(shard)) || self.layout.in_doubt {
                     return effects.ignored("zeus: FIND to a node that does not know");
                 }
                 let known = self.known_call(shard, &call, date);
@@ -562,7 +562,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         shards: &Shards,
         effects: &mut impl Effects<Self>,
     ) {
-        if !shards.iter().all(|shard| self.layout.has_all(shard)) {
+        if !shards.iter().all(|shard| self.layout.gives_to(from, shard)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let epoch = self.layout.epoch;

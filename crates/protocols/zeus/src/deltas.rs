@@ -119,11 +119,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let item = items.iter().find(|item| item.key == key)?;
             Some((item.content?, wholes.get(key)?))
         });
+        let mut bytes = Vec::new();
         let Some((content, whole)) = found else {
+            // What was copied here at that version was never changed in place.
+            let applied = self.streams.get(&coordinator).and_then(|of| of.applied.get(slot));
+            let version = applied.map(|applied| applied.version);
+            let record = self.table.lock_existing(key);
+            let record = record.filter(|record| Some(record.meta().version) == version);
+            if let Some(content) = record.as_ref().and_then(|record| record.whole(&mut bytes)) {
+                return effects.send(from, &Message::Whole { coordinator, slot, key, content });
+            }
             // It has it, or a later version, from elsewhere soon.
             return effects.ignored("zeus: LACKS of what is not under way");
         };
-        let mut bytes = Vec::new();
         whole.pack(&mut bytes);
         if mutant!("zeus_whole_of_record")
             && let Some(record) = self.table.lock_existing(key)

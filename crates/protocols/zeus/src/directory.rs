@@ -39,7 +39,7 @@ pub(crate) struct Round {
     /// Whether this arbiter has agreed, in this epoch.
     agreed: bool,
     /// Whether it has ever agreed to a round since the entry was settled: then the key may have moved.
-    given: bool,
+    pub(crate) given: bool,
     /// Who drives it, in this epoch: they are told if the requester is gone.
     drivers: NodeSet,
     /// Who has agreed, in this epoch, if this node drives it and the requester is gone.
@@ -82,6 +82,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         if resumes {
             return effects.ignored("zeus: REQ to resume a settled round");
+        }
+        if self.layout.revived && !mutant!("zeus_revived_rounds_begin_low") {
+            return effects.ignored("zeus: REQ to a node that has not heard of all rounds");
         }
         let meta = self.meta(key);
         if self.owner_of(&meta, key) == self.layout.node_of(requester.member)
@@ -310,6 +313,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn may_give(&mut self, key: &[u8], requester: Requester, previous: MemberNumber) -> bool {
         let by_default = self.layout.node_of(previous).is_none();
         if by_default && !self.lanes.has_recovered && !mutant!("zeus_default_owner_early") {
+            return false;
+        }
+        // Outside the group an owner drops what it has, which a revived member may have lost.
+        let is_outside = self.log.is_kept && !self.layout.in_group(key);
+        if is_outside && !self.lanes.has_recovered && !mutant!("zeus_given_to_a_node_in_doubt") {
             return false;
         }
         if !self.pipeline.is_done_with(key) {

@@ -14,6 +14,7 @@ use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestam
 
 use crate::called::Answered;
 use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::commit::followers;
 use crate::deltas::{DOUBLINGS_MAX, Wholes, change};
 use crate::log::Appended;
 use crate::message::{Item, Items, Settled, Update};
@@ -115,7 +116,8 @@ impl Stream {
         let applied = self.applied.get_mut(slot).map(|slot| (&slot.items, &mut slot.wholes));
         let (items, wholes) = held.or(applied)?;
         let items = Items::trusted(items);
-        let changes = items.iter().any(|item| item.key == key && item.base.is_some());
+        // Of several nodes that replay a transaction one may send a change, and another all of the value.
+        let changes = items.iter().any(|item| item.key == key && item.content.is_some());
         (changes && !wholes.contains_key(key)).then_some(wholes)
     }
 
@@ -270,7 +272,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) -> Option<Held> {
         let items = Items::trusted(&held.items);
-        let lacking = self.lacking(held.version, items, &held.wholes);
+        let mut lacking = self.lacking(held.version, items, &held.wholes);
+        if !lacking.is_empty()
+            && let Some(left) = self.without_lost(coordinator, &held.items, &lacking, effects)
+        {
+            held.items = left;
+            lacking.clear();
+        }
         if lacking.is_empty() {
             self.apply(now, coordinator, slot, held, effects);
             return None;
@@ -311,7 +319,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes.clear();
         }
         let wait = self.wait(now);
-        let (heard, replay) = (self.layout.epoch, None);
+        // Only a node in doubt may know what of it is lost or overwritten everywhere; who learns keys hears of
+        // that with what is replayed.
+        let replays = self.layout.in_doubt && self.layout.node_of(coordinator).is_none();
+        let followers = followers(&self.layout, checked, &call);
+        let replay = replays.then(|| Replay { followers, ..Replay::default() });
+        let heard = self.layout.epoch;
         let applied = Applied { version, depends_on, items, wholes, call, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
         stream.applied.insert(slot, applied);
@@ -345,8 +358,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let items = Items::trusted(&items);
         let lacking = self.lacking(version, items, &wholes);
         if !lacking.is_empty() {
-            self.ask_for_wholes(coordinator, slot, &lacking, effects);
-            return false;
+            let Some(left) = self.without_lost(coordinator, items.bytes(), &lacking, effects)
+            else {
+                self.ask_for_wholes(coordinator, slot, &lacking, effects);
+                return false;
+            };
+            let stream = self.streams.get_mut(&coordinator).expect("it was found");
+            stream.applied.get_mut(slot).expect("it was found").items = left;
+            return self.complete(now, coordinator, slot, effects);
         }
         effects.probe("zeus: a transaction is applied to a key that was learnt");
         self.apply_items(now, coordinator, version, items, &mut wholes, effects);

@@ -13,6 +13,7 @@
 //! transaction that nobody has applied is gone, and the key has another version.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Scan, Table, mutant};
@@ -39,6 +40,8 @@ const NAMED: usize = 64;
 pub(crate) struct Joining {
     /// Shards that are not copied.
     lacking: Shards,
+    /// Members that a revived node has yet to hear, of shards that it has (`revival.rs`).
+    unheard: BTreeMap<NodeId, Shards>,
     question: Option<Question>,
     /// The number of the question, in this life. It is the same when the question is put again: on a
     /// slow link the answer to the first time is the first to come.
@@ -53,6 +56,8 @@ pub(crate) struct Joining {
 struct Question {
     donor: NodeId,
     shards: Shards,
+    /// Whether it is asked only for the keys that it owns.
+    owned: bool,
     cursor: u64,
     /// Where to go on among its calls, once all records are here.
     calls: Option<CallsCursor>,
@@ -66,6 +71,19 @@ impl Joining {
             && self.question.is_some_and(|it| is_donor(it) || mutant!("zeus_copy_of_anybody"))
     }
 
+    /// Whether everything has come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.lacking.is_empty()
+            && self.unheard.is_empty()
+            && (self.awaited.is_empty() || mutant!("zeus_joins_without_awaited"))
+    }
+
+    /// Whether a revived node has heard the others, and has what they have.
+    pub(crate) fn has_heard(&self, layout: &Layout) -> bool {
+        let is_heard = |key: &Key| !layout.has_all(shard_of(key));
+        self.unheard.is_empty() && self.awaited.keys().all(is_heard)
+    }
+
     /// Whether a key has come, if there is one.
     pub(crate) fn has_copied(&self, key: &[u8]) -> bool {
         !self.lacking.contains(shard_of(key)) && !self.awaited.contains_key(key)
@@ -77,14 +95,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// one also sees to it that no group would lose its last active member if data were placed as it
     /// should be.
     pub fn is_caught_up(&self) -> bool {
-        let has_copied = |joining: &Joining| {
-            joining.lacking.is_empty()
-                && (joining.awaited.is_empty() || mutant!("zeus_joins_without_awaited"))
-        };
         self.layout.is_live()
             && !self.lanes.is_stopped()
             && (self.layout.may_place || !self.layout.is_active())
-            && self.joining.as_ref().is_none_or(has_copied)
+            && self.joining.as_ref().is_none_or(Joining::is_complete)
             && self.log.has_copied()
     }
 
@@ -117,14 +131,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             layout.copies(shard) && (!has_joined(shard) || mutant!("zeus_view_forgets_copies"))
         };
         let lacking = Shards::that(is_lacking);
-        let question = question.filter(|question| {
+        // A revived node hears everybody anew: what another one has heard it has not, perhaps.
+        let unheard = layout.unheard();
+        let question = question.filter(|_| unheard.is_empty()).filter(|question| {
             let goes_on =
                 |shard: usize| stays.contains(shard) && layout.donor(shard) == Some(question.donor);
             question.shards.iter().all(|shard| lacking.contains(shard) && goes_on(shard))
         });
         let backoff = Backoff::default();
-        let mut joining = Joining { lacking, question, request, backoff, awaited };
-        joining.awaited.retain(|key, _| stays.contains(shard_of(key)));
+        let mut joining = Joining { lacking, unheard, question, request, backoff, awaited };
+        let goes_on = |shard| stays.contains(shard) && !layout.has_all(shard);
+        joining.awaited.retain(|key, _| goes_on(shard_of(key)));
         let learns = !layout.is_active() || (0..SHARDS).any(|shard| layout.learns(shard));
         self.joining = learns.then_some(joining);
         self.leave_shards(now, before, &stays, effects);
@@ -185,19 +202,25 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             joining.request += 1;
             let lacking = joining.lacking;
             let donor = lacking.iter().find_map(|shard| layout.donor(shard));
-            joining.question = donor.map(|donor| {
+            let learnt = || {
+                let donor = donor?;
                 let of_donor = |shard| layout.donor(shard) == Some(donor);
-                let shards = Shards::that(|shard| lacking.contains(shard) && of_donor(shard));
-                Question { donor, shards, cursor: 0, calls: None }
-            });
+                Some((donor, Shards::that(|shard| lacking.contains(shard) && of_donor(shard))))
+            };
+            // Those first: a revived donor gives nothing to who learns.
+            let unheard = joining.unheard.first_key_value().map(|(node, shards)| (*node, *shards));
+            let owned = unheard.is_some() && !layout.in_doubt;
+            let asked = unheard.or_else(learnt);
+            let begin = |(donor, shards)| Question { donor, shards, owned, cursor: 0, calls: None };
+            joining.question = asked.map(begin);
         }
         joining.backoff.begin(now, self.config.message_loss_timeout);
         match &joining.question {
-            Some(Question { donor, shards, cursor, calls }) => {
-                let (request, cursor, shards) = (joining.request, *cursor, *shards);
+            Some(Question { donor, shards, owned, cursor, calls }) => {
+                let (request, cursor, shards, owned) = (joining.request, *cursor, *shards, *owned);
                 let message = match *calls {
                     Some(from) => Message::Call(CallMessage::Read { request, from, shards }),
-                    None => Message::CopyRead { request, cursor, shards },
+                    None => Message::CopyRead { request, cursor, shards, owned },
                 };
                 effects.send(*donor, &message);
             }
@@ -216,7 +239,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) -> Option<&'static str> {
         let joining = self.joining.as_ref();
         let is_of_donor =
-            |key| self.layout.donor(shard_of(key)) == Some(from) || mutant!("zeus_copy_of_anybody");
+            |key| self.layout.copies_from(from, shard_of(key)) || mutant!("zeus_copy_of_anybody");
         let is_asked = match request {
             0 => joining.is_some() && entries.iter().all(|entry| is_of_donor(entry.key)),
             _ => joining.is_some_and(|joining| joining.asks(from, request)),
@@ -253,7 +276,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         joining.backoff.ease();
         if next == 0 {
             question.calls = Some(CallsCursor::begin(0));
-            if mutant!("zeus_calls_not_copied") {
+            if question.owned || mutant!("zeus_calls_not_copied") {
                 self.end_question();
             }
         }
@@ -266,6 +289,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Some(question) = joining.question.take() else { return };
         let (copied, lacking) = (question.shards, joining.lacking);
         joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
+        if joining.unheard.get(&question.donor) == Some(&copied) {
+            joining.unheard.remove(&question.donor);
+        }
         self.end_copy_of_calls(&copied);
     }
 
@@ -306,7 +332,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.counters.copied += 1;
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
-        let has_logged = self.has_logged(meta.version);
+        let in_doubt = self.layout.in_doubt;
+        // What this node has restored it gives to its lanes anew.
+        let has_logged = self.has_logged(meta.version) || self.layout.revived;
         let joining = self.joining.as_mut().expect("it copies");
         if entry.is_under_way {
             if meta.version < entry.version || !has_logged {
@@ -315,7 +343,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.log.note_copied();
             }
         } else {
-            joining.awaited.remove(entry.key);
+            // In doubt, it is another member that has a later version under way.
+            let is_later = |awaited: &Timestamp| in_doubt && *awaited > entry.version;
+            if !joining.awaited.get(entry.key).is_some_and(is_later) {
+                joining.awaited.remove(entry.key);
+            }
             // What is readable at the donor is committed.
             let is_unknown =
                 meta.data == DataState::Invalid && !mutant!("zeus_copy_without_commits");
@@ -359,7 +391,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let keys = joining.awaited.keys().cycle().skip(turn);
             for key in keys.take(joining.awaited.len().min(NAMED)) {
                 effects.probe("zeus: a key is copied by name");
-                if let Some(donor) = self.layout.donor(shard_of(key)) {
+                let shard = shard_of(key);
+                let members = self.layout.live.without(self.layout.node);
+                for donor in
+                    members.into_iter().filter(|node| self.layout.copies_from(*node, shard))
+                {
                     effects.send(donor, &Message::CopyKey { key });
                 }
             }
@@ -373,20 +409,27 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- the donor -------------------------------------------------------------------------------
 
-    /// A replica asks for the records of some shards.
+    /// A replica asks for the records of some shards: for all that is here, or for the keys that this node
+    /// owns by name.
     pub(crate) fn on_copy_read(
         &mut self,
         from: NodeId,
-        request: u64,
-        cursor: u64,
+        (request, cursor): (u64, u64),
         shards: &Shards,
+        owned: bool,
         effects: &mut impl Effects<Self>,
     ) {
-        if !shards.iter().all(|shard| self.layout.has_all(shard)) {
+        let layout = Arc::clone(&self.layout);
+        if !shards.iter().all(|shard| layout.gives_to(from, shard)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
         while steps < RECORDS && entries.len() < limits::CHUNK_BYTES {
+            if owned && layout.revived {
+                // It owns nothing by name.
+                (next, steps) = (0, 1);
+                break;
+            }
             let mut keys: Vec<Key> = Vec::new();
             let config = &self.config;
             let after = self.table.scan_keys(next, 1, &mut |key| {
@@ -394,7 +437,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     keys.push(key.into());
                 }
             });
-            if !self.push_entries(&keys, &mut entries) {
+            keys.retain(|key| !owned && layout.keeps(shard_of(key)) || self.owns_by_name(key));
+            if owned {
+                keys.iter().for_each(|key| self.push_owned(key, &mut entries));
+            } else if !self.push_entries(&keys, from, &mut entries) {
                 break;
             }
             (next, steps) = (after, steps + 1);
@@ -417,13 +463,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         key: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.layout.has_all(shard_of(key)) {
+        let shard = shard_of(key);
+        let is_own = self.layout.keeps(shard) || self.owns_by_name(key);
+        if !self.layout.gives_to(from, shard) || !is_own {
             return effects.ignored("zeus: a copy of what is not complete");
         }
         let mut entries = Entries::begin();
         if self.table.find(key).is_none() {
             Entries::push(&mut entries, &Entry::nothing(key));
-        } else if !self.push_entries(&[key.into()], &mut entries) {
+        } else if !self.push_entries(&[key.into()], from, &mut entries) {
             return effects.ignored("zeus: a copy of what may not be committed");
         }
         self.send_copy(from, 0, 0, &entries, effects);
@@ -443,10 +491,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Adds some keys; `false`, and none, if one may not be committed.
-    fn push_entries(&mut self, keys: &[Key], entries: &mut Vec<u8>) -> bool {
+    fn push_entries(&mut self, keys: &[Key], to: NodeId, entries: &mut Vec<u8>) -> bool {
         let mut found = Vec::new();
         for key in keys {
-            let Some(is_under_way) = self.is_under_way(key) else { return false };
+            let to_revived = self.layout.has_all_at(to, shard_of(key));
+            let Some(is_under_way) = self.is_under_way(key, to_revived) else { return false };
             found.push((key, is_under_way));
         }
         for (key, is_under_way) in found {
@@ -457,11 +506,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Whether the replica gets the value of a key with a transaction: it is a follower of each that is
     /// under way in this epoch. `None` if nobody here knows.
-    fn is_under_way(&mut self, key: &[u8]) -> Option<bool> {
+    fn is_under_way(&mut self, key: &[u8], to_revived: bool) -> Option<bool> {
         let meta = self.meta(key);
         match meta.data {
             DataState::Valid => Some(false),
             DataState::Write => Some(true),
+            // It is sent in this epoch, perhaps by another lane, and committed when all have recovered; but what
+            // this node is about to give away is.
+            DataState::Invalid if to_revived => Some(!self.has_given(key)),
             DataState::Invalid => {
                 let epoch = self.layout.epoch;
                 let streams = self.streams.values().flat_map(|stream| stream.applied.values());
@@ -471,6 +523,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 is_told.then_some(true)
             }
         }
+    }
+
+    /// Adds a key that this node owns, without its value.
+    fn push_owned(&mut self, key: &[u8], entries: &mut Vec<u8>) {
+        let under_way = self.rounds.get(key).map(|round| (round.at, round.requester));
+        let settled = self.settled(key);
+        Entries::push(entries, &Entry { settled, under_way, ..Entry::nothing(key) });
+    }
+
+    /// Whether this node owns a key and has agreed to give it away.
+    fn has_given(&mut self, key: &[u8]) -> bool {
+        self.rounds.get(key).is_some_and(|round| round.given) && self.owns_by_name(key)
     }
 
     fn push_entry(&mut self, key: &[u8], is_under_way: bool, entries: &mut Vec<u8>) {

@@ -32,7 +32,7 @@ pub(crate) struct Layout {
     placed: NodeSet,
     /// Whether no shard would lose its last active member if data were placed as it should be.
     pub(crate) may_place: bool,
-    members: Vec<(MemberNumber, NodeId)>,
+    pub(crate) members: Vec<(MemberNumber, NodeId)>,
     shards: Vec<Shard>,
     view: View,
     /// Whether the members of all groups are the same nodes. Only the order in which they are default
@@ -40,6 +40,11 @@ pub(crate) struct Layout {
     is_same: bool,
     /// Whether every key may be read from this node.
     reads_all: bool,
+    /// Whether this node has come back from its log with all of its shards, and not all nodes have recovered
+    /// since (`revival.rs`).
+    pub(crate) revived: bool,
+    /// Whether it may lack what it has promised besides. It serves nobody then.
+    pub(crate) in_doubt: bool,
 }
 
 /// Where one shard lives.
@@ -63,7 +68,7 @@ impl Hash for Layout {
     /// Everything else follows from these for one configuration.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.epoch, self.number, &self.members, self.active, self.placed).hash(state);
-        self.view.departing.hash(state);
+        (self.view.departing, self.revived, self.in_doubt).hash(state);
     }
 }
 
@@ -149,6 +154,8 @@ impl Layout {
             view: view.clone(),
             is_same,
             reads_all,
+            revived: false,
+            in_doubt: false,
         }
     }
 
@@ -176,7 +183,7 @@ impl Layout {
 
     /// Whether it keeps the shard's keys up to date and may not have all of them.
     pub(crate) fn learns(&self, shard: usize) -> bool {
-        self.keeps(shard) && !(self.is_active() && self.is_placed(shard))
+        self.keeps(shard) && (self.revived || !self.has_all(shard))
     }
 
     /// Whether it learns a shard that somebody has.
@@ -189,9 +196,29 @@ impl Layout {
         self.shards[shard].directory.first().copied()
     }
 
-    /// Whether it has all that was ever committed of the shard, and is asked about it.
+    /// Whether it has all that was ever committed of the shard, and is asked about it. What a revived node
+    /// lacks of it, it learns.
     pub(crate) fn has_all(&self, shard: usize) -> bool {
         self.is_active() && self.is_placed(shard)
+    }
+
+    /// Whether another node has all that was ever committed of the shard.
+    pub(crate) fn has_all_at(&self, node: NodeId, shard: usize) -> bool {
+        self.shards[shard].directory.contains(&node)
+    }
+
+    /// Whether this node copies a shard from another one.
+    pub(crate) fn copies_from(&self, node: NodeId, shard: usize) -> bool {
+        match self.has_all(shard) {
+            true => self.revived && self.live.contains(node),
+            false => self.donor(shard) == Some(node),
+        }
+    }
+
+    /// Whether another node may copy a shard from this one: one that was revived as much as there is here;
+    /// others when all of it is.
+    pub(crate) fn gives_to(&self, node: NodeId, shard: usize) -> bool {
+        self.has_all_at(node, shard) || self.has_all(shard) && !self.revived
     }
 
     /// The live members that keep the shard up to date.
@@ -245,12 +272,12 @@ impl Layout {
 
     /// Whether this node is one of them.
     pub(crate) fn reads(&self, key: &[u8]) -> bool {
-        self.readers(key).contains(self.node)
+        self.readers(key).contains(self.node) && !self.in_doubt
     }
 
     /// Whether it is so for every key, as far as it knows where any is.
     pub(crate) fn reads_all(&self) -> bool {
-        self.reads_all || self.shards.is_empty()
+        self.reads_all && !self.in_doubt || self.shards.is_empty()
     }
 
     /// How many live members besides this node keep a key up to date: of the key with the fewest.

@@ -102,6 +102,7 @@ mod readers;
 mod recovery;
 mod refusals;
 mod remote;
+mod revival;
 mod snapshots;
 mod state;
 mod sweep;
@@ -203,6 +204,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a transaction is in the logs of several lanes",
         "zeus: a transaction is replayed",
         "zeus: a transaction is sent again",
+        "zeus: a transaction waits for a node in doubt",
         "zeus: a transaction waits for its keys",
         "zeus: a transaction waits for its origin",
         "zeus: a transaction waits for what it depends on",
@@ -211,7 +213,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: ownership acquired",
         "zeus: an expired value is deleted",
         "zeus: an owner withdraws extra copies",
+        "zeus: takes in what its log has lost",
         "zeus: the owner waits for former extra readers",
+        "zeus: what a transaction changes is lost",
         "zeus: the floor is to rise",
         "zeus: the floor rises",
         "zeus: the owner defers its answer",
@@ -330,8 +334,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Message::Floor { step, at, before } => {
                 self.on_floor(now, from, step, at, before, effects);
             }
-            Message::CopyRead { request, cursor, shards } => {
-                self.on_copy_read(from, request, cursor, &shards, effects);
+            Message::CopyRead { request, cursor, shards, owned } => {
+                self.on_copy_read(from, (request, cursor), &shards, owned, effects);
             }
             Message::CopyKey { key } => self.on_copy_key(from, key, effects),
             Message::Copy { request, next, clock, floors, entries } => {
@@ -414,6 +418,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.next.clear();
         }
         self.log.end_life();
+        self.set_doubt(false);
         self.op_timeouts.clear();
         self.reader_timeouts.clear();
         self.wake_at = Instant::NEVER;

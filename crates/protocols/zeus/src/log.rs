@@ -11,6 +11,7 @@
 //! CALLS   6 | shard u8 | sessions        records of calls
 //! HEAD    7 | cluster u64                the beginning of a snapshot
 //! PART    8 | version u64 | writer u32 | items          of a transaction that another lane runs
+//! PROMISED 9 | waited u8                 whether what was promised was durable before, and will be
 //! item:   key | flags u8 | [base version u64, writer u32] | content
 //! ```
 //! Keys carry a length of four bytes; the last field fills the entry. Flags of an UPDATE: 1 it depends on
@@ -42,6 +43,10 @@
 //! others: the parts may have come back without the word that the transaction is undecided, or not at all. A
 //! later version of such a key that another lane has written shows that it is committed, since a key is lent
 //! only when it is.
+//!
+//! **Promises may also not wait** (`async`). Then what comes back is not what others were told, and all that
+//! come back take in what each other has (`revival.rs`). A life begins with the word that promises have not
+//! waited; once all that it began with is everywhere, and if promises wait, the other word follows.
 //!
 //! **One node restarts, or is not active in the first view that names it.** What it has restored goes, and
 //! it copies everything anew.
@@ -77,6 +82,7 @@ const FLOORS: u8 = 5;
 const CALLS: u8 = 6;
 pub(crate) const HEAD: u8 = 7;
 const PART: u8 = 8;
+const PROMISED: u8 = 9;
 
 const DEPENDS: u8 = 1;
 const CALL: u8 = 2;
@@ -97,12 +103,16 @@ pub(crate) struct Log {
     pub(crate) parts: Parts,
     /// The cluster that its entries are of.
     pub(crate) cluster: Incarnation,
+    /// Whether all that it has promised was durable before, as far as it says.
+    pub(crate) waited: bool,
     /// Whether a view has come that names this life.
     has_begun: bool,
     /// Whether what it holds before that was restored.
     pub(crate) is_restored: bool,
     /// Whether this life begins with it, in this view.
     goes_on: bool,
+    /// Whether it has begun with it, and not all nodes have recovered since.
+    pub(crate) revives: bool,
     /// Where what was copied last was appended.
     copied_at: Lsn,
     /// Where what was replayed last was appended.
@@ -150,6 +160,7 @@ impl Log {
     /// A life ends. What the next one begins with is not what the log has.
     pub(crate) fn end_life(&mut self) {
         (self.has_begun, self.is_restored, self.goes_on) = (false, false, false);
+        self.revives = false;
         self.parts.end_life();
     }
 }
@@ -265,6 +276,12 @@ pub(crate) fn write_number(kind: u8, number: u64, log: &mut Vec<u8>) {
     writer.u64(number);
 }
 
+pub(crate) fn write_promised(waited: bool, log: &mut Vec<u8>) {
+    let mut writer = Writer(log);
+    writer.u8(PROMISED);
+    writer.u8(u8::from(waited));
+}
+
 pub(crate) fn write_floors([known, at, promised]: [u64; 3], log: &mut Vec<u8>) {
     write_number(FLOORS, known, log);
     let mut writer = Writer(log);
@@ -279,7 +296,6 @@ pub(crate) fn write_calls(shard: u8, sessions: &[u8], log: &mut Vec<u8>) {
     writer.rest(sessions);
 }
 
-/// Reads an item, and whether the node has kept its key.
 /// What an update says before its items.
 struct UpdateHead<'a> {
     coordinator: MemberNumber,
@@ -321,6 +337,7 @@ pub(crate) fn key_of(entry: &[u8]) -> Option<&[u8]> {
     Some(read_item(&mut reader).ok()?.0.key)
 }
 
+/// Reads an item, and whether the node has kept its key.
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<(Item<'a>, bool), Malformed> {
     let (key, flags) = (read_key(reader)?, reader.u8()?);
     let (flags, is_kept) = (flags & !KEPT, flags & KEPT != 0);
@@ -421,6 +438,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Promises of this node wait for its log, if they do: what they rest on is everywhere.
+    pub(crate) fn append_promised(&mut self, effects: &mut impl Effects<Self>) {
+        let waits = self.log.journal.appended() > Lsn::START;
+        if self.log.has_begun && waits && !self.log.waited {
+            self.log.waited = true;
+            self.log.append(effects, |log| write_promised(true, log));
+        }
+    }
+
     /// The log is durable up to a place.
     pub(crate) fn on_durable(&mut self, lsn: Lsn, effects: &mut impl Effects<Self>) {
         self.log.journal.note_durable(lsn);
@@ -476,6 +502,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             CALLS => {
                 let shard = reader.u8()?;
                 self.calls.restore(shard, reader.rest())?;
+            }
+            PROMISED => {
+                self.log.waited = match reader.u8()? {
+                    waited @ (0 | 1) => waited == 1,
+                    _ => return Err(Malformed("whether promises waited")),
+                };
+                reader.end()?;
             }
             PART => {
                 let (version, items) = read_part(entry)?;
@@ -611,6 +644,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.restore_others();
         self.drop_overwritten();
+        self.set_doubt(!self.log.waited);
     }
 
     fn restore_cluster(&mut self, cluster: Incarnation) {
@@ -691,7 +725,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A snapshot has values that were written after some that are undecided. Those are not known any more: a
     /// transaction that is replayed leaves out a value that it has changed in place, and the one that
     /// has overwritten it brings all of it.
-    fn drop_overwritten(&mut self) {
+    pub(crate) fn drop_overwritten(&mut self) {
         for stream in self.streams.values_mut() {
             for applied in stream.applied.values_mut() {
                 let items = Items::trusted(&applied.items);
@@ -731,6 +765,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.floor = Default::default();
         self.table.set_cell(KNOWN, 0);
         self.log.others.clear();
+        self.set_doubt(false);
     }
 
     /// Forgets the records of this lane's keys.
@@ -749,11 +784,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Whether what was restored is of the cluster of this view, or of the one that it was recovered from.
+    /// Whether what was restored is of the cluster of this view, or of the one that it was recovered from. A
+    /// log that names none has lost everything.
     fn has_data_of(&self, view: &View) -> bool {
         let is_new = self.log.cluster != view.cluster;
-        self.log.cluster.shares_data_with(view.cluster)
-            && !(is_new && mutant!("zeus_recovers_nothing"))
+        let is_lost = self.log.cluster == Incarnation::default();
+        is_lost
+            || self.log.cluster.shares_data_with(view.cluster)
+                && !(is_new && mutant!("zeus_recovers_nothing"))
     }
 
     /// What is of another cluster goes before any lane begins the epoch: another one may fill records then.
@@ -794,6 +832,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let cluster = view.cluster;
         let is_new = self.log.cluster != cluster;
         self.log.goes_on = is_restored && is_active && self.has_data_of(view);
+        self.log.revives = self.log.goes_on;
         if is_restored && !self.log.goes_on {
             self.forget_restored();
         }
@@ -807,6 +846,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // Named once more: what came before is of no use.
             self.log.append(effects, append);
         }
+        self.log.waited = false;
+        self.log.append(effects, |log| write_promised(false, log));
         self.log.note_copied();
         if !self.log.goes_on {
             return;

@@ -168,6 +168,8 @@ pub enum Message<'a> {
         cursor: u64,
         /// The shards that it wants.
         shards: Shards,
+        /// Only the keys that the donor owns by name, without their values.
+        owned: bool,
     },
     /// The same about one key.
     CopyKey {
@@ -673,11 +675,12 @@ impl<'a> Message<'a> {
                 writer.u64(at);
                 writer.u64(before);
             }
-            Self::CopyRead { request, cursor, shards } => {
+            Self::CopyRead { request, cursor, shards, owned } => {
                 writer.u8(COPY_READ);
                 writer.u64(request);
                 writer.u64(cursor);
                 shards.0.iter().for_each(|word| writer.u64(*word));
+                writer.u8(u8::from(owned));
             }
             Self::CopyKey { key } => {
                 writer.u8(COPY_KEY);
@@ -767,6 +770,7 @@ impl<'a> Message<'a> {
                 request: reader.u64()?,
                 cursor: reader.u64()?,
                 shards: read_shards(&mut reader)?,
+                owned: read_flag(&mut reader)?,
             },
             COPY_KEY => Self::CopyKey { key: read_key(&mut reader)? },
             COPY => Self::Copy {

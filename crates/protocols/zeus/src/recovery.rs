@@ -66,6 +66,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             effects.probe("zeus: a replica has joined");
         }
         self.take_restored(view, effects);
+        self.begin_revival();
         let wait = self.wait(now);
         let own = self.pipeline.last();
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, wait });
@@ -198,7 +199,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Some(recovery) = &self.recovery else { return };
         let gone = self.gone();
         let replays = gone.iter().all(|from| self.streams[from].is_replayed());
-        let replays = replays && self.log.has_replayed(&gone);
+        let replays = replays && self.log.has_replayed(&gone) && !self.is_reviving();
         if !recovery.is_told && (self.pipeline.committed < recovery.own || !replays) {
             return;
         }
@@ -261,6 +262,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let (clock, promised) = (self.clock, self.floor.promised);
                 effects.broadcast(missing, &Message::Recovered { clock, promised, asks: true });
             }
+        }
+        if self.layout.in_doubt && !self.is_reviving() {
+            // Who learns a key would ask in vain for what a later version has overwritten here.
+            self.drop_overwritten();
         }
         for coordinator in self.gone() {
             let stream = self.streams.get_mut(&coordinator).expect("it was found");

@@ -6,7 +6,8 @@ use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table, 
 use quorate_rifl::LeaseId;
 
 use crate::log::{
-    Appended, HEAD, write_calls, write_floors, write_number, write_record, write_update,
+    Appended, HEAD, write_calls, write_floors, write_number, write_promised, write_record,
+    write_update,
 };
 use crate::message::Items;
 use crate::meta::{Extra, Meta};
@@ -35,6 +36,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         match from.part {
             HEAD_PART => {
                 write_number(HEAD, self.log.cluster.0, &mut entry);
+                write(&entry);
+                entry.clear();
+                write_promised(self.log.waited, &mut entry);
                 write(&entry);
                 begin(OWN_PART)
             }

@@ -401,6 +401,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn try_to_run(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) {
         loop {
             let Some(op) = self.transactions.ops.get(&id) else { return };
+            if self.layout.in_doubt {
+                return effects.probe("zeus: a transaction waits for a node in doubt");
+            }
             let (need, stamp) = (op.need, op.stamp);
             let lane = match op.task {
                 Task::Lend(lane) => Some(lane),
@@ -498,7 +501,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Whether a transaction may run in the step in which it comes: nothing of its origin waits.
     pub(crate) fn may_begin_at_once(&self, origin: u64) -> bool {
-        self.refusal().is_none() && !self.lanes.is_stopped() && !self.has_line(origin)
+        let serves = self.refusal().is_none() && !self.layout.in_doubt;
+        serves && !self.lanes.is_stopped() && !self.has_line(origin)
     }
 
     /// Runs a transaction that writes in this step if nothing of its origin waits and this lane may use

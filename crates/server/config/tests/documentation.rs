@@ -16,10 +16,7 @@ fn engines() -> impl Iterator<Item = &'static EngineInfo> {
 
 /// The values of `durability` that an engine takes.
 fn durability(can: &Capabilities) -> String {
-    if !can.durable {
-        return "no".to_owned();
-    }
-    if can.durable_async { "`async`, `sync`" } else { "`sync`" }.to_owned()
+    if can.durable { "`async`, `sync`" } else { "no" }.to_owned()
 }
 
 fn tables() -> String {

@@ -121,8 +121,8 @@ fn copies_are_pinned() {
     let number = b"\x09\0\0\0\0\0\0\0";
     let shards = Shards::that(|shard| shard == 0 || shard == 255);
     let ends = [b"\x01\0\0\0\0\0\0\0", &[0; 16][..], b"\0\0\0\0\0\0\0\x80"].concat();
-    let read = Message::CopyRead { request: 9, cursor: 9, shards };
-    check(read, &golden(10, &[number, number, &ends]));
+    let read = Message::CopyRead { request: 9, cursor: 9, shards, owned: true };
+    check(read, &golden(10, &[number, number, &ends, b"\x01"]));
     check(Message::CopyKey { key: b"k" }, &golden(12, &[KEY]));
     let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0"].concat();
     let under_way = [AT_BYTES, REQUESTER_BYTES].concat();

@@ -80,6 +80,157 @@ fn without_waiting_for_logs_a_transaction_is_committed_at_once() {
     assert_eq!(cluster.outcome(tag), Some(&Outcome::Done(Vec::new())));
 }
 
+/// Each node has lost another part of what all took for committed.
+#[test]
+fn what_any_node_has_kept_stands_at_all() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    for value in 1..=4 {
+        cluster.run_unflushed(1, &format!("write=y:{value} write=d:{value}"));
+        let node = [1, 3, 2].get(value - 1).copied();
+        node.into_iter().for_each(|node| _ = cluster.flush_log(node));
+    }
+    cut_all(&mut cluster);
+    let tag = cluster.submit(1, "read=y read=d");
+    cluster.assert_open(tag);
+    assert!(!cluster.is_caught_up(1));
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [Some("3"), Some("3")]);
+    for node in 1..=3 {
+        let record = |key| cluster.record(node, key).and_then(|(_, value)| value);
+        assert_eq!([record("y"), record("d")], ["3", "3"].map(|it| Some(it.to_owned())));
+    }
+    assert_eq!(cluster.probed("zeus: takes in what its log has lost"), 3);
+    cluster.run(2, "append=y:!");
+    assert_eq!(cluster.run(3, "read=y"), [Some("3!".to_owned())]);
+    cluster.assert_quiet(["y", "d"].map(str::to_owned));
+}
+
+#[test]
+fn a_node_whose_log_has_lost_everything_hears_the_others() {
+    let mut cluster = Cluster::logging(Replicas::default(), Logs::Async, (3, 0), |_| 0, u64::from);
+    cluster.run_unflushed(1, "write=y:1");
+    cluster.flush_log(3);
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "read=y"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn a_call_that_one_node_remembers_is_known_to_all() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    let once = permit(1, 1);
+    let tag = cluster.call(1, once, "append=y:1");
+    cluster.deliver_unflushed();
+    cluster.read_by(tag);
+    cluster.flush_log(3);
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    cluster.call(2, once, "append=y:1");
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "read=y"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn who_has_promised_nothing_that_is_lost_is_in_no_doubt() {
+    let mut cluster = durable();
+    cluster.run(1, "write=y:1");
+    for _ in 0..2 {
+        (1..=3).for_each(|node| cluster.save(node, 0));
+        cut_all(&mut cluster);
+        cluster.deliver_all();
+        cluster.flush_logs();
+        assert_eq!(cluster.run(2, "read=y"), [Some("1".to_owned())]);
+    }
+    assert_eq!(cluster.probed("zeus: takes in what its log has lost"), 0);
+}
+
+/// The life that ended while it was in doubt had not heard the others.
+#[test]
+fn doubts_outlive_another_loss_of_power() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    cluster.run_unflushed(1, "write=y:1");
+    cluster.flush_log(3);
+    for _ in 0..2 {
+        cut_all(&mut cluster);
+        cluster.flush_logs();
+    }
+    cluster.deliver_all();
+    assert_eq!(cluster.run(1, "read=y"), [Some("1".to_owned())]);
+}
+
+#[test]
+fn who_joins_copies_from_no_node_in_doubt() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    cluster.run_unflushed(1, "write=y:1");
+    cluster.flush_log(2);
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=2).for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.start(3, 3);
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
+    cluster.deliver(1, 2, "copy_read");
+    assert_eq!(cluster.take(2, 1, "copy").len(), 1);
+    let asked = cluster.pool.iter().find(|packet| packet.from == NodeId(3)).expect("a question");
+    let (donor, kind) = (asked.to.0, asked.kind());
+    assert_eq!(kind, "copy_read");
+    cluster.deliver(3, donor, kind);
+    assert!(cluster.take(donor, 3, "copy").is_empty());
+    cluster.run_for(MLT * 10);
+    assert!(cluster.is_caught_up(3));
+    cluster.set_role(3, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), Some("1".to_owned()));
+}
+
+/// With four nodes and two replicas `d` belongs to 2 and 3, and `c` to 1 and 4. Node 4 replays a change of a
+/// list that its keepers have lost.
+#[test]
+fn a_change_of_what_is_lost_everywhere_is_lost_as_well() {
+    let replicas =
+        Replicas { replicas: Some(2), packed_bytes_max: Some(|_| 0), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "put=d:,0 put=c:,0");
+    cluster.run_unflushed(1, "push=d:,1");
+    cluster.submit(1, "push=d:,2 push=c:,2");
+    cluster.deliver(1, 4, "r-inv");
+    cluster.flush_log(4);
+    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=4).for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles: Vec<_> = (1..=4).map(|node| (node, Role::Active)).collect();
+    cluster.install(&roles);
+    cluster.run_for(MLT * 20);
+    let expected = [",0", ",0,2"].map(|value| Some(value.to_owned()));
+    assert_eq!(cluster.run(3, "read=d read=c"), expected);
+    assert!(cluster.probed("zeus: what a transaction changes is lost") > 0);
+}
+
+/// With four nodes and two replicas `d` belongs to 2 and 3, which lose power while a node outside owns it.
+#[test]
+fn who_lives_on_keeps_what_it_owns_of_a_group_that_lost_power() {
+    for logs in [Logs::Sync, Logs::Async] {
+        let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+        let mut cluster = Cluster::logging(replicas, logs, (4, 0), |_| 0, u64::from);
+        cluster.run(1, "write=d:1");
+        if logs == Logs::Async {
+            cluster.run_unflushed(1, "write=d:2");
+        } else {
+            cluster.run(1, "write=d:2");
+        }
+        assert_eq!(cluster.writers("d"), [1]);
+        [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+        cluster.pool.clear();
+        [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+        cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+        let asked = cluster.submit(2, "append=d:!");
+        cluster.assert_open(asked);
+        cluster.run_for(MLT * 5);
+        assert_eq!(cluster.run(3, "read=d"), [Some("2!".to_owned())]);
+        assert_eq!(cluster.writers("d"), [2]);
+        cluster.assert_quiet(["d".to_owned()]);
+    }
+}
+
 #[test]
 fn what_one_node_has_in_its_log_is_replayed_to_all() {
     let mut cluster = durable();

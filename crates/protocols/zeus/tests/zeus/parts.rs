@@ -19,9 +19,13 @@ fn durable() -> Cluster {
 }
 
 fn of(replicas: Replicas, nodes: u16) -> Cluster {
+    with_logs(Logs::Sync, replicas, nodes)
+}
+
+fn with_logs(logs: Logs, replicas: Replicas, nodes: u16) -> Cluster {
     let op_timeout = Some(Duration::from_secs(60));
     let replicas = Replicas { lanes: Some(2), op_timeout, ..replicas };
-    let mut cluster = Cluster::logging(replicas, Logs::Sync, (nodes, 0), |_| 0, u64::from);
+    let mut cluster = Cluster::logging(replicas, logs, (nodes, 0), |_| 0, u64::from);
     cluster.flush_logs();
     cluster.deliver_all();
     cluster
@@ -68,6 +72,26 @@ fn cut_all(cluster: &mut Cluster, nodes: u16) {
 
 fn some(values: [&str; 2]) -> [Option<String>; 2] {
     values.map(|value| Some(value.to_owned()))
+}
+
+/// Where no promise waits, the log of lane 0 may say that a transaction was committed, and that of lane 1 not
+/// have its part. Another node has all of it, and does not know that it was committed.
+#[test]
+fn a_part_that_a_node_has_lost_comes_from_one_that_has_kept_it() {
+    let (mut cluster, [a, b]) = (with_logs(Logs::Async, Replicas::default(), 3), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("write={a}:1 write={b}:1"));
+    cluster.deliver_unflushed();
+    cluster.flush_log(3);
+    cluster.submit_across(1, &format!("write={a}:2"));
+    cluster.deliver_unflushed();
+    cluster.flush_lane(2, 0);
+    cut_all(&mut cluster, 3);
+    cluster.run_for(MLT * 10);
+    for node in 1..=3 {
+        assert_eq!(cluster.run(node, &format!("read={a} read={b}")), some(["2", "1"]));
+    }
+    cluster.assert_quiet([a, b]);
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(crate) struct Replicas {
     pub(crate) written: BTreeMap<Timestamp, Written>,
     /// Whether it is not quite known what a transaction wrote.
     pub(crate) has_guessed: Cell<bool>,
+    /// Whether nodes keep logs. Who comes back from one does not know which owner that is gone a key had.
+    pub(crate) forgets_the_gone: bool,
     /// The versions of each call's attempts.
     pub(crate) attempts: BTreeMap<(LeaseId, u64), BTreeSet<Timestamp>>,
 }
@@ -312,13 +314,35 @@ impl Cluster {
     ) -> Self {
         let mut cluster = Self(quorate_harness::Cluster::new(replicas));
         cluster.keep_logs(logs);
+        cluster.subject.forgets_the_gone = logs != Logs::None;
         let all = 1..=count + spares;
         all.for_each(|node| cluster.start_ahead(node, seed(node), ahead(node)));
         let roles: Vec<_> = (1..=count).map(|node| (node, Role::Active)).collect();
         cluster.install(&roles);
-        cluster.deliver_all();
+        match logs {
+            Logs::Async => cluster.deliver_unflushed(),
+            Logs::None | Logs::Sync => cluster.deliver_all(),
+        }
         cluster.fresh_packets.clear();
         cluster
+    }
+
+    /// Delivers everything, and no log is flushed.
+    pub(crate) fn deliver_unflushed(&mut self) {
+        loop {
+            self.deliver_all_mail();
+            let Some(packet) = self.pool.first().cloned() else { return };
+            self.pool.remove(0);
+            self.inject(&packet);
+        }
+    }
+
+    /// Runs a transaction to its end, of which no log is durable.
+    #[track_caller]
+    pub(crate) fn run_unflushed(&mut self, node: u16, text: &str) {
+        let tag = self.submit(node, text);
+        self.deliver_unflushed();
+        self.read_by(tag);
     }
 
     /// The power of three nodes goes, and node 2 alone comes back as a member that has everything.
@@ -502,8 +526,14 @@ impl Cluster {
                 let version = if is_below { Timestamp::ZERO } else { meta.version };
                 // A borrower says nothing of the owner.
                 let is_default = meta.owner == MemberNumber(0) && meta.round <= floor;
-                let round = if is_default { Timestamp::ZERO } else { meta.round };
-                seen.push((version, round, meta.owner, value));
+                let is_gone =
+                    self.view.live().into_iter().all(|it| self.number(it.0) != meta.owner);
+                let is_forgotten = is_gone && self.subject.forgets_the_gone;
+                let (round, owner) = match is_default || is_forgotten {
+                    true => (Timestamp::ZERO, MemberNumber(0)),
+                    false => (meta.round, meta.owner),
+                };
+                seen.push((version, round, owner, value));
             }
             seen.dedup();
             assert!(seen.len() <= 1, "{key} differs: {seen:?}");

@@ -105,16 +105,6 @@ impl EngineConfig {
                 remedy: format!("choose \"memory\", or engine {able}"),
             });
         }
-        let lags = durability == Durability::Async && !mutant!("node_promises_may_lag");
-        if lags && !can.durable_async {
-            let able = Self::names_with(|can| can.durable_async);
-            return Err(Unfit {
-                problem: format!(
-                    "engine '{name}' acknowledges nothing before it is on the disks of all replicas"
-                ),
-                remedy: format!("choose \"sync\", or engine {able}"),
-            });
-        }
         let is_sync = durability == Durability::Sync && !mutant!("node_unfit_options_logged");
         match self.unfit_for_sync().filter(|_| is_sync) {
             None => Ok(()),
