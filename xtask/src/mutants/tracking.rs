@@ -34,6 +34,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "storage_armed_remembers",
+        home: "storage",
+        guard: "what was listed before is listed again once the store is armed",
+        checks: &[Tests("storage", "coalesced_changes_are_listed_once")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_broadcast_arms_nothing",
+        home: "node",
+        guard: "who begins to broadcast hears also of what was told others before",
+        checks: &[Tests("node", "coalesced_changes_are_told_once")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_prefix_publishes_nothing",
         home: "node",
         guard: "behind a new prefix every lane has published what it counts",

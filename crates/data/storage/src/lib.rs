@@ -61,4 +61,4 @@ pub use shared_table::{SharedHandle, SharedTable};
 pub use snapshot::{Snapshot, ValueInfo};
 pub use store::{Keeps, Store, VisitLocked, place_in_lane, place_in_store, place_of_cursor};
 pub use table::{Handle, LaneTable, LockedRecord};
-pub use watches::{Changed, Changes, LISTED_MAX};
+pub use watches::{COALESCED_MAX, Changed, Changes, LISTED_MAX};

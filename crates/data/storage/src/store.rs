@@ -332,10 +332,13 @@ impl<M: Meta> Store<M> {
     /// [`crate::LISTED_MAX`] only that there are. Ends with as many calls of
     /// [`Store::unwatch_prefix`].
     ///
+    /// If they are `coalesced`, a key is listed once until [`Store::arm`], and announced with up to
+    /// [`crate::COALESCED_MAX`] others.
+    ///
     /// A thread that writes learns of it with whatever this one says to it next: what it lists is
     /// complete from then on.
-    pub fn watch_prefix(&self, prefix: &[u8]) {
-        self.watches().add_prefix(prefix);
+    pub fn watch_prefix(&self, prefix: &[u8], coalesced: bool) {
+        self.watches().add_prefix(prefix, coalesced);
         self.count_watched(|watched| watched.fetch_add(1, Ordering::Relaxed));
     }
 
@@ -343,9 +346,15 @@ impl<M: Meta> Store<M> {
     ///
     /// # Panics
     /// If there was none.
-    pub fn unwatch_prefix(&self, prefix: &[u8]) {
+    pub fn unwatch_prefix(&self, prefix: &[u8], coalesced: bool) {
         self.count_watched(|watched| watched.fetch_sub(1, Ordering::Relaxed));
-        self.watches().remove_prefix(prefix);
+        self.watches().remove_prefix(prefix, coalesced);
+    }
+
+    /// Announces what is listed ([`Store::has_changes`]). Coalesced changes that are made from now on are
+    /// listed, also of keys that were listed before.
+    pub fn arm(&self) {
+        self.watches().arm();
     }
 
     fn count_watched(&self, count: impl Fn(&Count) -> u64) {

@@ -10,6 +10,11 @@
 //! The list is bounded: of keys that are watched by their bytes it has each once, and of the others
 //! at most [`LISTED_MAX`]. Beyond that it only says that there were more.
 //!
+//! Who watches a prefix and can wait has changes **coalesced**: a key is listed once until somebody arms
+//! the store again, and what is listed so is announced when it is [`COALESCED_MAX`] keys, with whatever is
+//! announced at once, or when the store is armed. Which keys were listed is remembered of
+//! [`REMEMBERED_MAX`] at most. One that isn't remembered is listed once more, which nobody minds.
+//!
 //! Nothing is missed. [`crate::Store::watch`] passes through the locks of the key's shard and record
 //! behind the moment from which changes are listed: a change that was made before is seen by
 //! whatever the watcher reads from then on, and a later one finds the key watched.
@@ -17,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use quorate_machine::ValueKind;
+use quorate_machine::{ValueKind, mutant};
 
 use crate::sync::{Count, Mutex, MutexGuard, Ordering};
 
@@ -25,6 +30,11 @@ use crate::sync::{Count, Mutex, MutexGuard, Ordering};
 const SLOTS: usize = 1024;
 /// Changes that are listed at most for the sake of prefixes.
 pub const LISTED_MAX: usize = 4096;
+/// Coalesced changes that are announced together.
+pub const COALESCED_MAX: usize = 512;
+/// Keys that were listed and need not be again, and the longest of them.
+const REMEMBERED_MAX: usize = 65_536;
+const REMEMBERED_BYTES_MAX: usize = 256;
 
 /// A watched key has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,19 +70,66 @@ pub(crate) struct Watches {
 struct State {
     /// How often each key is watched.
     watched: BTreeMap<Box<[u8]>, usize>,
-    /// How often each prefix is, by its length.
-    prefixes: BTreeMap<usize, BTreeMap<Box<[u8]>, usize>>,
+    /// How often each prefix is.
+    prefixes: Prefixes,
+    /// How often each prefix is for those whose changes are coalesced.
+    coalesced: Prefixes,
+    /// Keys that were listed for them since the store was armed, by their hashes.
+    remembered: BTreeMap<u64, Box<[u8]>>,
     changes: Changes,
     /// Where each key stands in the list.
     places: BTreeMap<Box<[u8]>, usize>,
     /// How many stand there for the sake of a prefix.
     broad: usize,
+    /// How many were not announced yet.
+    unannounced: usize,
+}
+
+/// Numbers of prefixes by their lengths.
+#[derive(Default)]
+struct Prefixes(BTreeMap<usize, BTreeMap<Box<[u8]>, usize>>);
+
+impl Prefixes {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn has_one_of(&self, key: &[u8]) -> bool {
+        let mut shorter = self.0.range(..=key.len());
+        shorter.any(|(length, prefixes)| prefixes.contains_key(&key[..*length]))
+    }
+
+    fn add(&mut self, prefix: &[u8]) {
+        add(self.0.entry(prefix.len()).or_default(), prefix);
+    }
+
+    fn remove(&mut self, prefix: &[u8]) {
+        let of_length = self.0.get_mut(&prefix.len());
+        let of_length = of_length.expect("a prefix is unwatched as often as watched");
+        remove(of_length, prefix);
+        if of_length.is_empty() {
+            self.0.remove(&prefix.len());
+        }
+    }
 }
 
 impl State {
-    fn has_prefix_of(&self, key: &[u8]) -> bool {
-        let mut shorter = self.prefixes.range(..=key.len());
-        shorter.any(|(length, prefixes)| prefixes.contains_key(&key[..*length]))
+    fn prefixes(&mut self, coalesced: bool) -> &mut Prefixes {
+        if coalesced { &mut self.coalesced } else { &mut self.prefixes }
+    }
+
+    /// Whether a key was listed since the store was armed. If not, it is remembered that it was.
+    fn remembers(&mut self, hash: u64, key: &[u8]) -> bool {
+        if self.remembered.get(&hash).is_some_and(|known| **known == *key) {
+            return true;
+        }
+        if self.remembered.len() >= REMEMBERED_MAX {
+            self.remembered.clear();
+        }
+        if key.len() <= REMEMBERED_BYTES_MAX {
+            self.remembered.insert(hash, key.into());
+        }
+        false
     }
 }
 
@@ -108,26 +165,34 @@ impl Watches {
         self.slot(hash).fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Watches the keys with a prefix once more.
-    pub(crate) fn add_prefix(&self, prefix: &[u8]) {
+    /// Watches the keys with a prefix once more, coalesced or each change of them.
+    pub(crate) fn add_prefix(&self, prefix: &[u8], coalesced: bool) {
         self.prefixes.fetch_add(1, Ordering::Relaxed);
-        add(self.state().prefixes.entry(prefix.len()).or_default(), prefix);
+        self.state().prefixes(coalesced).add(prefix);
     }
 
     /// Watches them once less.
     ///
     /// # Panics
     /// If they aren't watched.
-    pub(crate) fn remove_prefix(&self, prefix: &[u8]) {
+    pub(crate) fn remove_prefix(&self, prefix: &[u8], coalesced: bool) {
         let mut state = self.state();
-        let of_length = state.prefixes.get_mut(&prefix.len());
-        let of_length = of_length.expect("a prefix is unwatched as often as watched");
-        remove(of_length, prefix);
-        if of_length.is_empty() {
-            state.prefixes.remove(&prefix.len());
+        state.prefixes(coalesced).remove(prefix);
+        if state.coalesced.is_empty() {
+            state.remembered.clear();
+            self.announce(&mut state);
         }
         drop(state);
         self.prefixes.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What is listed is announced, and coalesced changes are listed anew.
+    pub(crate) fn arm(&self) {
+        let mut state = self.state();
+        if !mutant!("storage_armed_remembers") {
+            state.remembered.clear();
+        }
+        self.announce(&mut state);
     }
 
     /// A value has changed. The caller holds its record's lock, and takes no other.
@@ -145,13 +210,36 @@ impl Watches {
         }
         let mut state = self.state();
         if state.watched.contains_key(key) {
-            self.list(&mut state, key, kind, writer);
-        } else if state.has_prefix_of(key) {
-            if state.broad < LISTED_MAX || state.places.contains_key(key) {
-                state.broad += usize::from(self.list(&mut state, key, kind, writer));
-            } else if !std::mem::replace(&mut state.changes.more, true) {
-                self.listed.fetch_add(1, Ordering::Relaxed);
+            Self::list(&mut state, key, kind, writer);
+            self.announce(&mut state);
+        } else if state.prefixes.has_one_of(key) {
+            Self::list_broad(&mut state, key, kind, writer);
+            self.announce(&mut state);
+        } else if state.coalesced.has_one_of(key) && !state.remembers(hash, key) {
+            Self::list_broad(&mut state, key, kind, writer);
+            if state.unannounced >= COALESCED_MAX {
+                self.announce(&mut state);
             }
+        }
+    }
+
+    /// What is listed is to be taken.
+    fn announce(&self, state: &mut State) {
+        let unannounced = std::mem::take(&mut state.unannounced);
+        self.listed.fetch_add(unannounced as u64, Ordering::Relaxed);
+    }
+
+    /// Puts the change of a key with a prefix on the list, or that there are more.
+    fn list_broad(
+        state: &mut State,
+        key: &[u8],
+        kind: Option<ValueKind>,
+        writer: Option<NonZeroU64>,
+    ) {
+        if state.broad < LISTED_MAX || state.places.contains_key(key) {
+            state.broad += usize::from(Self::list(state, key, kind, writer));
+        } else if !std::mem::replace(&mut state.changes.more, true) {
+            state.unannounced += 1;
         }
     }
 
@@ -159,16 +247,17 @@ impl Watches {
     pub(crate) fn note_all(&self) {
         let mut state = self.state();
         for key in state.watched.keys().cloned().collect::<Vec<_>>() {
-            self.list(&mut state, &key, None, None);
+            Self::list(&mut state, &key, None, None);
         }
-        if !state.prefixes.is_empty() && !std::mem::replace(&mut state.changes.more, true) {
-            self.listed.fetch_add(1, Ordering::Relaxed);
+        let any_prefix = !(state.prefixes.is_empty() && state.coalesced.is_empty());
+        if any_prefix && !std::mem::replace(&mut state.changes.more, true) {
+            state.unannounced += 1;
         }
+        self.announce(&mut state);
     }
 
     /// Puts a change on the list. Whether the key was not there.
     fn list(
-        &self,
         state: &mut State,
         key: &[u8],
         kind: Option<ValueKind>,
@@ -182,7 +271,7 @@ impl Watches {
         }
         state.places.insert(key.into(), state.changes.keys.len());
         state.changes.keys.push(Changed { key: key.into(), kind, writer });
-        self.listed.fetch_add(1, Ordering::Relaxed);
+        state.unannounced += 1;
         true
     }
 
@@ -198,7 +287,8 @@ impl Watches {
         state.places.clear();
         state.broad = 0;
         let changes = std::mem::take(&mut state.changes);
-        let listed = changes.keys.len() + usize::from(changes.more);
+        let unannounced = std::mem::take(&mut state.unannounced);
+        let listed = changes.keys.len() + usize::from(changes.more) - unannounced;
         self.listed.fetch_sub(listed as u64, Ordering::Relaxed);
         changes
     }

@@ -229,3 +229,20 @@ fn a_watcher_reads_a_change_or_finds_it_listed() {
         assert!(seen || store.has_changes(), "neither read nor listed");
     });
 }
+
+#[test]
+fn who_arms_reads_a_coalesced_change_or_finds_it_listed() {
+    explore(2_000, || {
+        let store = Store::<Count>::new(2);
+        store.watch_prefix(b"", true);
+        count(&mut store.shared_table(0), b"a");
+        // Not listed unless the store is armed before.
+        let writer = spawn(&store, |store| count(&mut store.shared_table(1), b"a"));
+        store.arm();
+        store.take_changes();
+        let seen = read(&store, b"a") == Some(2);
+        writer.join().unwrap();
+        store.arm();
+        assert!(seen || store.has_changes(), "neither read nor listed");
+    });
+}

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use common::{Triple, content, key_of, set};
 use proptest::prelude::*;
 use quorate_machine::{Content, MapTable, PLACES, Record, Table, ValueKind};
-use quorate_storage::{LISTED_MAX, LaneTable, Stats, Store};
+use quorate_storage::{COALESCED_MAX, LISTED_MAX, LaneTable, Stats, Store};
 use quorate_types::{UnixMillis, hash_key, lane_of_key};
 
 fn read(store: &Store<Triple>, key: &[u8]) -> Option<(Triple, Option<Vec<u8>>)> {
@@ -446,9 +446,9 @@ fn a_key_is_watched_until_it_is_unwatched_as_often() {
 fn changes_behind_a_prefix_are_listed_up_to_a_bound() {
     let store = Store::<Triple>::new(1);
     let mut table = store.table(0);
-    store.watch_prefix(b"a:");
-    store.watch_prefix(b"");
-    store.unwatch_prefix(b"");
+    store.watch_prefix(b"a:", false);
+    store.watch_prefix(b"", false);
+    store.unwatch_prefix(b"", false);
     for key in [&b"a:1"[..], b"b:1", b"a", b"a:1", b"a:"] {
         set(&mut table, key, b"v", None);
     }
@@ -467,16 +467,104 @@ fn changes_behind_a_prefix_are_listed_up_to_a_bound() {
     let changes = store.take_changes();
     assert!(changes.more && changes.keys.len() == 1, "every key may have changed");
     store.unwatch(b"a:x");
-    store.unwatch_prefix(b"a:");
+    store.unwatch_prefix(b"a:", false);
     set(&mut table, b"a:1", b"v", None);
     assert!(!store.has_changes());
+}
+
+/// The names of the keys on the list.
+fn names(store: &Store<Triple>) -> Vec<Vec<u8>> {
+    taken(store).into_iter().map(|(key, _)| key).collect()
+}
+
+#[test]
+fn coalesced_changes_are_listed_once_until_the_store_is_armed() {
+    let store = Store::<Triple>::new(1);
+    let mut table = store.table(0);
+    let mut change = |key: &[u8]| set(&mut table, key, b"v", None);
+    store.watch_prefix(b"", true);
+    [b"a", b"b", b"a"].iter().for_each(|key| change(*key));
+    assert!(!store.has_changes(), "more may come");
+    store.arm();
+    assert_eq!(names(&store), [b"a", b"b"]);
+    change(b"a");
+    store.arm();
+    assert_eq!(names(&store), [b"a"], "it was armed");
+    // What is announced at once takes along what was listed before.
+    store.watch(b"x");
+    [b"a", b"x", b"a"].iter().for_each(|key| change(*key));
+    assert_eq!(names(&store), [b"a", b"x"]);
+    [b"a", b"x", b"a"].iter().for_each(|key| change(*key));
+    assert_eq!(names(&store), [b"x"], "the other one was listed since");
+    // Also if it is the same key.
+    store.unwatch(b"x");
+    change(b"y");
+    store.watch(b"y");
+    assert!(!store.has_changes());
+    change(b"y");
+    assert_eq!(names(&store), [b"y"]);
+    // So it goes for those that are told of each change.
+    store.watch_prefix(b"y", false);
+    store.unwatch(b"y");
+    for key in [b"z", b"y", b"z", b"y"] {
+        change(key);
+        assert_eq!(store.has_changes(), key == b"y");
+        assert!(key == b"z" || names(&store).contains(&b"y".to_vec()));
+    }
+    store.unwatch_prefix(b"y", false);
+    change(b"end");
+    store.unwatch_prefix(b"", true);
+    assert_eq!(names(&store), [b"end"]);
+    change(b"behind it");
+    assert!(!store.has_changes());
+}
+
+#[test]
+fn coalesced_changes_are_announced_together_and_bounded() {
+    let store = Store::<Triple>::new(1);
+    let mut table = store.table(0);
+    let mut change = |key: &[u8]| set(&mut table, key, b"v", None);
+    store.watch_prefix(b"", true);
+    change(b"a");
+    for number in 2..=COALESCED_MAX {
+        assert!(!store.has_changes());
+        change(format!("{number}").as_bytes());
+    }
+    assert_eq!(taken(&store).len(), COALESCED_MAX);
+    // The longest keys are not remembered.
+    let long = [b'l'; 1000];
+    change(&long);
+    store.arm();
+    assert_eq!(names(&store), [long]);
+    let mut times = 0;
+    for number in 0..70_000 {
+        for key in [&b"a"[..], &long, format!("other {number}").as_bytes()] {
+            change(key);
+        }
+        if store.has_changes() {
+            let names = names(&store);
+            assert!(names.contains(&long.to_vec()));
+            times += names.iter().filter(|name| **name == b"a").count();
+        }
+    }
+    assert_eq!(times, 2, "what is remembered is forgotten when it is too much");
+    store.arm();
+    store.take_changes();
+    (0..=LISTED_MAX).for_each(|number| change(format!("more {number}").as_bytes()));
+    let changes = store.take_changes();
+    assert!(changes.more && !store.has_changes());
+    assert_eq!(changes.keys.len(), LISTED_MAX);
+    store.unwatch_prefix(b"", true);
+    store.watch_prefix(b"", true);
+    table.reset();
+    assert!(store.has_changes() && store.take_changes().more, "every key may have changed");
 }
 
 #[test]
 fn a_change_names_its_writer_if_all_of_it_is_by_the_same() {
     let store = Store::<Triple>::new(1);
     let mut table = store.table(0);
-    store.watch_prefix(b"");
+    store.watch_prefix(b"", false);
     let mut set_by = |writer: u64, key: &[u8]| {
         store.set_writer(0, NonZeroU64::new(writer));
         set(&mut table, key, b"v", None);

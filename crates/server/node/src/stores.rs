@@ -103,13 +103,18 @@ impl KeyspaceStore {
     }
 
     /// See [`Store::watch_prefix`].
-    pub(crate) fn watch_prefix(&self, prefix: &[u8]) {
-        each_store!(self, store => store.watch_prefix(prefix));
+    pub(crate) fn watch_prefix(&self, prefix: &[u8], coalesced: bool) {
+        each_store!(self, store => store.watch_prefix(prefix, coalesced));
     }
 
     /// See [`Store::unwatch_prefix`].
-    pub(crate) fn unwatch_prefix(&self, prefix: &[u8]) {
-        each_store!(self, store => store.unwatch_prefix(prefix));
+    pub(crate) fn unwatch_prefix(&self, prefix: &[u8], coalesced: bool) {
+        each_store!(self, store => store.unwatch_prefix(prefix, coalesced));
+    }
+
+    /// See [`Store::arm`].
+    pub(crate) fn arm(&self) {
+        each_store!(self, store => store.arm());
     }
 
     /// See [`Store::is_any_watched`].

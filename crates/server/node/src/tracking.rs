@@ -135,13 +135,27 @@ impl Lane {
     /// Every change of a key that begins so is told through [`Outbox::invalidated`] from the moment on
     /// at which this completes with [`Reply::Ok`]: once the other lanes know. By then all lanes have
     /// published anew what they count. Ends with [`Lane::untrack_prefix`].
-    pub fn track_prefixes(&mut self, now: Now, tag: Tag, prefixes: &[&[u8]], out: &mut Outbox) {
+    ///
+    /// If they are `coalesced`, a change is told together with others, and a key once until this is called
+    /// again on any lane, for whichever prefixes.
+    pub fn track_prefixes(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        prefixes: &[&[u8]],
+        coalesced: bool,
+        out: &mut Outbox,
+    ) {
         self.publish(now);
         for (_, store) in self.shared.stores() {
-            prefixes.iter().for_each(|prefix| store.watch_prefix(prefix));
+            prefixes.iter().for_each(|prefix| store.watch_prefix(prefix, coalesced));
         }
         self.tracking.prefixes += prefixes.len();
         self.shared.tracked.state().broad |= bit(self.id);
+        // What was told before this lane wanted to hear of it is told anew.
+        if !mutant!("node_broadcast_arms_nothing") {
+            self.shared.stores().for_each(|(_, store)| store.arm());
+        }
         let others = (0..self.shared.config.lanes).map(LaneId).filter(|lane| *lane != self.id);
         let others = others.map(|lane| (lane, Mail::Watch { from: self.id, tag }));
         let before = out.mail.len();
@@ -163,8 +177,8 @@ impl Lane {
     }
 
     /// A prefix is tracked once less.
-    pub fn untrack_prefix(&mut self, prefix: &[u8]) {
-        self.shared.stores().for_each(|(_, store)| store.unwatch_prefix(prefix));
+    pub fn untrack_prefix(&mut self, prefix: &[u8], coalesced: bool) {
+        self.shared.stores().for_each(|(_, store)| store.unwatch_prefix(prefix, coalesced));
         self.tracking.prefixes -= 1;
         if self.tracking.prefixes == 0 {
             self.shared.tracked.state().broad &= !bit(self.id);

@@ -314,11 +314,12 @@ pub trait Backend {
 
     /// Each change of a key with one of these prefixes is told through
     /// [`crate::Frontend::invalidated`], in every keyspace, from the moment on at which this completes
-    /// with [`Reply::Ok`].
-    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]);
+    /// with [`Reply::Ok`]. If they are `coalesced`, changes are told together, and a key once until this is
+    /// called again on any lane.
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]], coalesced: bool);
 
-    /// Nobody on this lane tracks the prefix any more.
-    fn untrack_prefix(&mut self, prefix: &[u8]);
+    /// Nobody on this lane tracks the prefix so any more.
+    fn untrack_prefix(&mut self, prefix: &[u8], coalesced: bool);
 
     /// A random number.
     fn random(&mut self) -> u64;

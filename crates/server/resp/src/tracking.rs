@@ -13,12 +13,14 @@
 //! their readers ([`limits::TRACKED_BYTES_PER_LANE_MAX`]). Beyond that, keys are forgotten, and who has read them
 //! is told as if they had changed.
 
+mod options;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use quorate_commands::{Args, Call, Reply as Answer, Run, flag, parse_integer};
+use quorate_commands::{Args, Call, Reply as Answer, Run, flag};
 use quorate_machine::{Slot, mutant};
 
 use crate::backend::{Backend, Invalidation};
@@ -28,8 +30,9 @@ use crate::encode::{Protocol, array_header, bulk, encode, integer};
 use crate::frontend::{Core, Frontend};
 use crate::limits;
 use crate::pubsub::push_header;
-use crate::session::{NOT_AN_INTEGER, SYNTAX, failure, quoted};
+use crate::session::SYNTAX;
 use crate::shared::lock;
+use options::Options;
 
 /// The channel on which a subscriber that speaks RESP2 hears of what others have read.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -54,6 +57,8 @@ pub(crate) struct ClientTracking {
     mode: Mode,
     /// Whether it isn't told of its own changes.
     no_loop: bool,
+    /// Whether it is told of a key once, until somebody broadcasts anew, and of several together.
+    coalesced: bool,
     /// Whether `CLIENT CACHING` has been said for the next command.
     caching: bool,
     /// Whether the client that is to be told instead is gone.
@@ -212,6 +217,21 @@ impl TrackingFacts {
 /// The connections that read a key.
 type Readers = BTreeSet<ConnectionId>;
 
+/// The connections that track a prefix: those that are told of each change, and those whose changes are
+/// coalesced.
+#[derive(Debug, Default)]
+struct Listeners([BTreeSet<ConnectionId>; 2]);
+
+impl Listeners {
+    fn of(&mut self, coalesced: bool) -> &mut BTreeSet<ConnectionId> {
+        &mut self.0[usize::from(coalesced)]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(BTreeSet::is_empty)
+    }
+}
+
 /// What the connections of a lane track.
 #[derive(Debug, Default)]
 pub(crate) struct Tracking {
@@ -223,11 +243,11 @@ pub(crate) struct Tracking {
     evicted: (u8, Box<[u8]>),
     /// Keys that nobody tracks any more, and of which the node has not been told.
     forgotten: Vec<(u8, Box<[u8]>)>,
-    prefixes: BTreeMap<Box<[u8]>, BTreeSet<ConnectionId>>,
+    prefixes: BTreeMap<Box<[u8]>, Listeners>,
     /// How many prefixes have each length.
     lengths: BTreeMap<usize, usize>,
-    /// Prefixes of which the node has not been told that nobody tracks them any more.
-    dropped: Vec<Box<[u8]>>,
+    /// Prefixes of which the node has not been told that nobody tracks them any more, coalesced or not.
+    dropped: Vec<(Box<[u8]>, bool)>,
     /// How often a keyspace had been emptied when the lane looked last.
     flushes: u64,
     /// Whether the node knows that there are clients.
@@ -296,27 +316,33 @@ impl Tracking {
         self.bytes = 0;
     }
 
-    /// Adds a client to a prefix. Whether it is the prefix's first.
-    fn add_prefix(&mut self, prefix: &[u8], id: ConnectionId, totals: &Totals) -> bool {
-        let clients = match self.prefixes.get_mut(prefix) {
-            Some(clients) => clients,
-            None => self.prefixes.entry(prefix.into()).or_default(),
-        };
-        clients.insert(id);
-        let first = clients.len() == 1;
-        if first {
+    /// Adds a client to a prefix. Whether it is the first one that tracks it so.
+    fn add_prefix(
+        &mut self,
+        prefix: &[u8],
+        coalesced: bool,
+        id: ConnectionId,
+        totals: &Totals,
+    ) -> bool {
+        if !self.prefixes.contains_key(prefix) {
+            self.prefixes.insert(prefix.into(), Listeners::default());
             *self.lengths.entry(prefix.len()).or_default() += 1;
             totals.prefixes.fetch_add(1, Relaxed);
         }
-        first
+        let listeners = self.prefixes.get_mut(prefix).expect("it was inserted above");
+        let clients = listeners.of(coalesced);
+        clients.insert(id) && clients.len() == 1
     }
 
-    fn remove_prefix(&mut self, prefix: &[u8], id: ConnectionId, totals: &Totals) {
-        let Some(clients) = self.prefixes.get_mut(prefix) else { return };
+    fn remove_prefix(&mut self, prefix: &[u8], coalesced: bool, id: ConnectionId, totals: &Totals) {
+        let Some(listeners) = self.prefixes.get_mut(prefix) else { return };
+        let clients = listeners.of(coalesced);
         clients.remove(&id);
         if clients.is_empty() {
+            self.dropped.push((prefix.into(), coalesced));
+        }
+        if listeners.is_empty() {
             self.prefixes.remove(prefix);
-            self.dropped.push(prefix.into());
             totals.prefixes.fetch_sub(1, Relaxed);
             let count = self.lengths.get_mut(&prefix.len()).expect("every prefix is counted");
             *count -= 1;
@@ -363,7 +389,8 @@ impl Core {
         let Some(tracking) = connection.tracking.take() else { return };
         if let Mode::Broadcast(prefixes) = &tracking.mode {
             for prefix in prefixes {
-                self.tracking.remove_prefix(prefix, id, &self.shared.tracking);
+                let totals = &self.shared.tracking;
+                self.tracking.remove_prefix(prefix, tracking.coalesced, id, totals);
             }
         }
         self.tracking.clients.remove(&id);
@@ -475,8 +502,9 @@ impl Frontend {
         prefix: &[u8],
         keys: impl Iterator<Item = &'k (Box<[u8]>, Option<std::num::NonZeroU64>)> + Clone,
     ) {
-        let clients = self.core.tracking.prefixes.get(prefix).cloned().unwrap_or_default();
-        for id in clients {
+        let listeners = self.core.tracking.prefixes.get(prefix);
+        let clients = listeners.into_iter().flat_map(|each| each.0.iter().flatten().copied());
+        for id in clients.collect::<Vec<_>>() {
             let Some(own) = self.connections.get(id.0).map(|one| one.facts.id) else { continue };
             self.tell(id, 0, |tracking| {
                 let hears = |writer: Option<std::num::NonZeroU64>| {
@@ -552,8 +580,8 @@ impl Frontend {
         if std::mem::replace(&mut self.core.tracking.announced, active) != active {
             backend.set_tracking(active);
         }
-        for prefix in std::mem::take(&mut self.core.tracking.dropped) {
-            backend.untrack_prefix(&prefix);
+        for (prefix, coalesced) in std::mem::take(&mut self.core.tracking.dropped) {
+            backend.untrack_prefix(&prefix, coalesced);
         }
         for _ in 0..limits::FORGOTTEN_PER_TURN {
             if self.core.tracks_too_much()
@@ -648,11 +676,13 @@ impl<B: Backend> Context<'_, B> {
         self.connection.barrier = true;
         let tag = self.tag(number, 0, 0);
         let prefixes: Vec<&[u8]> = prefixes.iter().map(|prefix| &**prefix).collect();
-        self.backend.track_prefixes(tag, &prefixes);
+        let coalesced =
+            self.connection.tracking.as_ref().is_some_and(|tracking| tracking.coalesced);
+        self.backend.track_prefixes(tag, &prefixes, coalesced);
     }
 
     /// `CLIENT TRACKING ON | OFF ...`. For prefixes those of them that nobody on this lane has tracked
-    /// before.
+    /// so before.
     fn set_tracking(&mut self, args: Args<'_>) -> Result<Option<Vec<Box<[u8]>>>, Answer<'static>> {
         let options = Options::parse(args, |id| self.core.shared.client(id).is_some())?;
         if args.get(2).eq_ignore_ascii_case(b"off") {
@@ -664,7 +694,8 @@ impl<B: Backend> Context<'_, B> {
         }
         let before = self.connection.tracking.as_deref();
         options.check(before)?;
-        let Options { redirect, broadcast, opt_in, opt_out, no_loop, mut prefixes } = options;
+        let Options { redirect, broadcast, opt_in, opt_out, no_loop, coalesced, mut prefixes } =
+            options;
         if broadcast && prefixes.is_empty() {
             prefixes.push(b"");
         }
@@ -695,13 +726,14 @@ impl<B: Backend> Context<'_, B> {
             };
             for prefix in prefixes {
                 all.insert(prefix.into());
-                if core.tracking.add_prefix(prefix, id, &core.shared.tracking) {
+                if core.tracking.add_prefix(prefix, coalesced, id, &core.shared.tracking) {
                     new.push(prefix.into());
                 }
             }
             mode = Mode::Broadcast(all);
         }
-        let tracking = ClientTracking { redirect, mode, no_loop, caching, broken: false };
+        let tracking =
+            ClientTracking { redirect, mode, no_loop, coalesced, caching, broken: false };
         self.connection.facts.tracking.publish(Some(&tracking));
         self.connection.tracking = Some(Box::new(tracking));
         if !std::mem::replace(&mut core.tracking.announced, true) {
@@ -762,6 +794,7 @@ impl<B: Backend> Context<'_, B> {
                     flags.push(text(if is_in { "caching-yes" } else { "caching-no" }));
                 }
                 flags.extend(tracking.no_loop.then(|| text("noloop")));
+                flags.extend(tracking.coalesced.then(|| text("coalesce")));
                 flags.extend(tracking.broken.then(|| text("broken_redirect")));
                 if let Mode::Broadcast(all) = &tracking.mode {
                     prefixes = all.iter().map(|prefix| crate::session::bulk(prefix)).collect();
@@ -773,96 +806,5 @@ impl<B: Backend> Context<'_, B> {
             (text("redirect"), self.client_redirect()),
             (text("prefixes"), Answer::Array(prefixes)),
         ])
-    }
-}
-
-/// What `CLIENT TRACKING` asks for.
-#[derive(Default)]
-struct Options<'a> {
-    redirect: u64,
-    broadcast: bool,
-    opt_in: bool,
-    opt_out: bool,
-    no_loop: bool,
-    prefixes: Vec<&'a [u8]>,
-}
-
-impl<'a> Options<'a> {
-    fn parse(args: Args<'a>, is_client: impl Fn(u64) -> bool) -> Result<Self, Answer<'static>> {
-        let mut options = Self::default();
-        let mut words = args.iter().skip(3);
-        while let Some(word) = words.next() {
-            let more = words.len() > 0;
-            match word.to_ascii_lowercase().as_slice() {
-                b"redirect" if more => {
-                    if options.redirect != 0 {
-                        return Err(Answer::error(
-                            "ERR A client can only redirect to a single other client",
-                        ));
-                    }
-                    let id = words.next().and_then(parse_integer).ok_or(NOT_AN_INTEGER)?;
-                    let id = u64::try_from(id).ok().filter(|id| is_client(*id));
-                    options.redirect = id.ok_or(Answer::error(
-                        "ERR The client ID you want redirect to does not exist",
-                    ))?;
-                }
-                b"bcast" => options.broadcast = true,
-                b"optin" => options.opt_in = true,
-                b"optout" => options.opt_out = true,
-                b"noloop" => options.no_loop = true,
-                b"prefix" if more => options.prefixes.extend(words.next()),
-                _ => return Err(SYNTAX),
-            }
-        }
-        Ok(options)
-    }
-
-    /// Whether they fit together, and what was asked for before. The words are Redis's.
-    fn check(&self, before: Option<&ClientTracking>) -> Result<(), Answer<'static>> {
-        let error = |text| Err(Answer::error(text));
-        if !self.broadcast && !self.prefixes.is_empty() {
-            return error("ERR PREFIX option requires BCAST mode to be enabled");
-        }
-        if before.is_some_and(|before| before.is_broadcast() != self.broadcast) {
-            return error(
-                "ERR You can't switch BCAST mode on/off before disabling tracking for this client, \
-                 and then re-enabling it with a different mode.",
-            );
-        }
-        if self.broadcast && (self.opt_in || self.opt_out) {
-            return error("ERR OPTIN and OPTOUT are not compatible with BCAST");
-        }
-        if self.opt_in && self.opt_out {
-            return error("ERR You can't specify both OPTIN mode and OPTOUT mode");
-        }
-        let mode = before.map(|before| &before.mode);
-        if self.opt_in && matches!(mode, Some(Mode::OptOut))
-            || self.opt_out && matches!(mode, Some(Mode::OptIn))
-        {
-            return error(
-                "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, \
-                 and then re-enabling it with a different mode.",
-            );
-        }
-        let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
-        for (at, prefix) in self.prefixes.iter().enumerate() {
-            let collision = |which: &str, other: &[u8]| {
-                let (prefix, other) = (quoted(prefix), quoted(other));
-                Err(failure(format!(
-                    "ERR Prefix '{prefix}' overlaps with {which} prefix '{other}'. Prefixes for a \
-                     single client must not overlap."
-                )))
-            };
-            if let Some(Mode::Broadcast(known)) = mode
-                && let Some(other) = known.iter().find(|other| overlap(other, prefix))
-            {
-                return collision("an existing", other);
-            }
-            if let Some(other) = self.prefixes[at + 1..].iter().find(|other| overlap(other, prefix))
-            {
-                return collision("another provided", other);
-            }
-        }
-        Ok(())
     }
 }

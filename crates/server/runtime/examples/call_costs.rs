@@ -421,11 +421,11 @@ impl Backend for LaneBackend<'_> {
         false
     }
 
-    fn track_prefixes(&mut self, _: Tag, _: &[&[u8]]) {
+    fn track_prefixes(&mut self, _: Tag, _: &[&[u8]], _: bool) {
         unreachable!("no client tracks keys here");
     }
 
-    fn untrack_prefix(&mut self, _: &[u8]) {}
+    fn untrack_prefix(&mut self, _: &[u8], _: bool) {}
 
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.lane.shared().config.keyspace(KeyspaceId(keyspace));

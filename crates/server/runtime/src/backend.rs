@@ -148,12 +148,12 @@ impl Backend for LaneBackend<'_> {
         self.lane.hears_all()
     }
 
-    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]) {
-        self.lane.track_prefixes(self.now, tag, prefixes, self.out);
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]], coalesced: bool) {
+        self.lane.track_prefixes(self.now, tag, prefixes, coalesced, self.out);
     }
 
-    fn untrack_prefix(&mut self, prefix: &[u8]) {
-        self.lane.untrack_prefix(prefix);
+    fn untrack_prefix(&mut self, prefix: &[u8], coalesced: bool) {
+        self.lane.untrack_prefix(prefix, coalesced);
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {

@@ -196,6 +196,8 @@ pub struct MemoryBackend {
     pub tracked: BTreeSet<(u8, Vec<u8>)>,
     /// The prefixes that it tracks.
     pub prefixes: Vec<Vec<u8>>,
+    /// Those whose changes are coalesced. They are told like the others here.
+    pub coalesced: Vec<Vec<u8>>,
     /// Keys of whose changes this node doesn't hear.
     pub unheard: BTreeSet<Vec<u8>>,
     /// What it is told of them.
@@ -245,6 +247,7 @@ impl Default for MemoryBackend {
             published: Vec::new(),
             tracked: BTreeSet::new(),
             prefixes: Vec::new(),
+            coalesced: Vec::new(),
             unheard: BTreeSet::new(),
             invalidated: VecDeque::new(),
         }
@@ -388,10 +391,9 @@ impl MemoryBackend {
 
     /// Keys have changed.
     pub fn note(&mut self, keyspace: u8, keys: &[Vec<u8>], writer: Option<NonZeroU64>) {
-        let (tracked, prefixes) = (&mut self.tracked, &self.prefixes);
         let heard = keys.iter().filter(|key| {
-            let read = tracked.remove(&(keyspace, key.to_vec()));
-            read || prefixes.iter().any(|prefix| key.starts_with(prefix))
+            self.tracked.remove(&(keyspace, key.to_vec()))
+                || self.prefixes.iter().chain(&self.coalesced).any(|prefix| key.starts_with(prefix))
         });
         let keys: Vec<_> = heard.map(|key| (key.as_slice().into(), writer)).collect();
         if !keys.is_empty() {
@@ -700,14 +702,16 @@ impl Backend for MemoryBackend {
         self.unheard.is_empty()
     }
 
-    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]]) {
-        self.prefixes.extend(prefixes.iter().map(|prefix| prefix.to_vec()));
+    fn track_prefixes(&mut self, tag: Tag, prefixes: &[&[u8]], coalesced: bool) {
+        let list = if coalesced { &mut self.coalesced } else { &mut self.prefixes };
+        list.extend(prefixes.iter().map(|prefix| prefix.to_vec()));
         self.queue.push_back((0, tag, Work::Announce));
     }
 
-    fn untrack_prefix(&mut self, prefix: &[u8]) {
-        let at = self.prefixes.iter().position(|known| known == prefix);
-        self.prefixes.swap_remove(at.expect("only what is tracked ends"));
+    fn untrack_prefix(&mut self, prefix: &[u8], coalesced: bool) {
+        let list = if coalesced { &mut self.coalesced } else { &mut self.prefixes };
+        let at = list.iter().position(|known| known == prefix);
+        list.swap_remove(at.expect("only what is tracked ends"));
     }
 
     fn random(&mut self) -> u64 {

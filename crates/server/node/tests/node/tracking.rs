@@ -76,10 +76,14 @@ impl World {
     }
 
     fn broaden(&mut self, place: Place) {
+        self.track_prefix(place, b"k", false);
+        self.clients.get_mut(&place).expect("one on each lane").broad = true;
+    }
+
+    fn track_prefix(&mut self, place: Place, prefix: &[u8], coalesced: bool) {
         let (now, tag) = (at(self.cluster.time), self.cluster.tag());
         let host = self.cluster.host(place);
-        host.lane.track_prefixes(now, tag, &[b"k"], &mut host.out);
-        self.clients.get_mut(&place).expect("one on each lane").broad = true;
+        host.lane.track_prefixes(now, tag, &[prefix], coalesced, &mut host.out);
         while !self.answers.contains_key(&tag) {
             self.turn();
         }
@@ -213,6 +217,45 @@ fn what_caches_keep_is_what_the_store_holds() {
         }
         assert!(kept > 40 && told > 400, "{kept} values are kept, {told} messages were sent");
     }
+}
+
+/// A client that begins to track a prefix arms the node, on whichever lane.
+#[test]
+fn coalesced_changes_are_told_once_and_with_the_next_round() {
+    let mut world = World::new(3, &keyspace(EngineConfig::hermes()));
+    let listener = (0, 0);
+    world.track_prefix(listener, b"", true);
+    let told = |world: &mut World| -> Vec<String> {
+        world.rest();
+        let client = world.clients.get_mut(&listener).expect("one on each lane");
+        let all = (0..KEYS).map(|key| format!("k{key}"));
+        let before = client.cache.len();
+        let told = all.filter(|key| before > 0 && !client.cache.contains_key(key)).collect();
+        client.cache = (0..KEYS).map(|key| (format!("k{key}"), None)).collect();
+        told
+    };
+    let nothing: [&str; 0] = [];
+    assert_eq!(told(&mut world), nothing);
+    for prefix in [&b"one"[..], b"two"] {
+        for (place, key) in [((1, 0), "k0"), ((2, 1), "k1"), ((0, 1), "k2"), ((1, 1), "k0")] {
+            world.ask(place, &format!("SET {key} v"));
+            assert_eq!(told(&mut world), nothing, "more may come");
+        }
+        world.track_prefix((0, 1), prefix, false);
+        assert_eq!(told(&mut world), ["k0", "k1", "k2"]);
+    }
+    // Of two lanes that listen, each is told of every key.
+    let late = (0, 1);
+    world.ask((0, 0), "SET k3 v");
+    world.rest();
+    world.track_prefix(late, b"k", true);
+    assert_eq!(told(&mut world), ["k3"]);
+    world.ask((0, 0), "SET k3 v");
+    world.rest();
+    world.clients.get_mut(&late).expect("one on each lane").cache.insert("k3".into(), None);
+    world.track_prefix(listener, b"third", false);
+    assert_eq!(told(&mut world), ["k3"]);
+    assert!(world.clients[&late].cache.is_empty());
 }
 
 #[test]

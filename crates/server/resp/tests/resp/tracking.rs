@@ -272,6 +272,41 @@ fn broadcasts_are_of_prefixes_and_one_message_for_each() {
 }
 
 #[test]
+fn coalesced_broadcasts_are_asked_for_beside_others() {
+    let mut harness = harness();
+    let plain = tracker(&mut harness, "BCAST PREFIX a");
+    let coalesced = tracker(&mut harness, "BCAST PREFIX a COALESCE");
+    assert_eq!((harness.backend.prefixes.len(), harness.backend.coalesced.len()), (1, 1));
+    let info = talk(&mut harness, coalesced, "CLIENT TRACKINGINFO");
+    assert!(info.contains("$5 bcast $8 coalesce "), "{info}");
+    let writer = harness.connect();
+    talk(&mut harness, writer, "SET a1 x");
+    for id in [plain, coalesced] {
+        assert_eq!(told(&mut harness, id), ">2 $10 invalidate *1 $2 a1 ");
+    }
+    for options in ["COALESCE", "BCAST COALESCE NOLOOP", "OPTIN COALESCE"] {
+        let reply = talk(&mut harness, writer, &format!("CLIENT TRACKING ON {options}"));
+        assert_eq!(reply, "-ERR COALESCE requires BCAST mode to be enabled, without NOLOOP ");
+    }
+    for (id, options) in [(plain, "BCAST PREFIX b COALESCE"), (coalesced, "BCAST PREFIX b")] {
+        let reply = talk(&mut harness, id, &format!("CLIENT TRACKING ON {options}"));
+        assert!(reply.starts_with("-ERR You can't switch COALESCE on/off"), "{reply}");
+    }
+    // Who tracks all keys arms the node by asking for them again.
+    let all = tracker(&mut harness, "BCAST COALESCE");
+    assert_eq!(talk(&mut harness, all, "CLIENT TRACKING ON BCAST COALESCE"), "+OK ");
+    harness.frontend.close(all);
+    harness.frontend.close(plain);
+    harness.begin_turn();
+    assert_eq!((harness.backend.prefixes.len(), harness.backend.coalesced.len()), (0, 1));
+    assert!(talk(&mut harness, writer, "INFO").contains("tracking_total_prefixes:1"));
+    talk(&mut harness, coalesced, "CLIENT TRACKING OFF");
+    harness.begin_turn();
+    assert!(harness.backend.coalesced.is_empty());
+    assert!(talk(&mut harness, writer, "INFO").contains("tracking_total_prefixes:0"));
+}
+
+#[test]
 fn ones_own_changes_are_not_told_with_noloop() {
     let mut harness = harness();
     let id = tracker(&mut harness, "NOLOOP");
