@@ -4,12 +4,15 @@
 Each engine has three `serve` processes that are filled once. In each round the same closed loop of SETs
 runs alone and beside a backup, in turns of A B, B A, for as long as the backup takes: two generators, one
 of which always runs while the other one starts anew. One more backup is written while nobody writes. The
-last backup is restored into a second cluster. Figures are medians over the rounds with their ranges, as
-the machine's pace changes between rounds. CPU is that of the nodes alone; beside a backup, it includes
-what they do for the backup. Needs only the standard library and Rust. All traffic stays on 127.0.0.1.
+last backup is restored into a second cluster. With --before, the same goes for a second build in the same
+rounds, in turns. Figures are medians over the rounds with their ranges, as
+the machine's pace changes between rounds. CPU per operation is that of the nodes alone; beside a backup, it
+includes what they do for the backup. What the process of the backup takes itself is a figure of its own, in
+percent of one core while it runs. Needs only the standard library and Rust. All traffic stays on 127.0.0.1.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import signal
@@ -32,13 +35,14 @@ def main():
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = options.quorate and options.load
-    binaries = ({"quorate": pathlib.Path(options.quorate).resolve(),
-                 "load": pathlib.Path(options.load).resolve()} if given else build(options))
+    binaries = ({name: pathlib.Path(path).resolve() for name, path in
+                 {"quorate": options.quorate, "load": options.load, "before": options.before}.items() if path}
+                if given else build(options))
     result = {"command": "bench/compare/backup.py " + " ".join(sys.argv[1:]), "engines": {}}
     with tempfile.TemporaryDirectory(prefix="quorate-backup-") as work:
         places = systems.Places(pathlib.Path(work), options.port_base, binaries)
         for engine in options.engines.split(","):
-            result["engines"][engine] = measure(options, places, engine)
+            result["engines"] |= measure(options, places, engine)
     publish(options, result, table(result))
 
 
@@ -57,44 +61,70 @@ def parse():
                         "without it, as fast as they go")
     parser.add_argument("--engines", default="hermes,meerkat")
     parser.add_argument("--quorate", help="a built binary instead of a release build")
+    parser.add_argument("--before", help="a binary of another build, to compare with")
     parser.add_argument("--load", help="a built quorate-load, if --quorate is given, too")
     parser.add_argument("--port-base", type=int, default=17500,
                         help="first of 40 ports on 127.0.0.1 (default 17500)")
     parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
     options = parser.parse_args()
-    options.systems, options.before = "quorate", None
+    options.systems = "quorate"
     return options
 
 
 def measure(options, places, engine):
-    name = ENGINES[engine]
-    origin, copy = systems.BY_NAME[name](places), systems.BY_NAME[name](places)
-    copy.name += "-copy"
-    # Beside two commands and the load a node may be off its processor for longer than a lease lasts.
-    origin.cluster = copy.cluster = ["lease_ms = 2000"]
-    filler = Runner(types.SimpleNamespace(**vars(options)), [origin])
-    written = vars(options) | {"value_bytes": options.written_bytes}
-    runner = Runner(types.SimpleNamespace(**written), [origin])
-    file = places.work / f"{engine}.rdb"
-    rounds = []
+    """What is measured of an engine, and of the same engine of the other build."""
+    suffixes = ("", "-before") if options.before else ("",)
+    clusters = {engine + suffix: Cluster(options, places, ENGINES[engine] + suffix) for suffix in suffixes}
     try:
-        origin.start()
-        filler.generate(origin, "fill", connections=8, pipeline=64, seconds=0)
+        for cluster in clusters.values():
+            cluster.start()
         for number in range(options.rounds):
-            cells = {}
-            for cell in ("alone", "beside")[::1 if number % 2 == 0 else -1]:
-                cells[cell] = load(options, runner, origin, file if cell == "beside" else None)
-            cells["idle"] = backup(options, origin, file)
-            rounds.append(cells)
-            print(f"{engine}, round {number + 1}: {brief(cells)}", file=sys.stderr)
-        copy.start()
-        begin = time.monotonic()
-        say(options, copy, "restore", str(file), "--target", f"127.0.0.1:{copy.ports[2]}")
-        restored = time.monotonic() - begin
+            for name, cluster in list(clusters.items())[::1 if number % 2 == 0 else -1]:
+                cluster.round(number)
+                print(f"{name}, round {number + 1}: {brief(cluster.rounds[-1])}", file=sys.stderr)
+        return {name: cluster.result() for name, cluster in clusters.items()}
     finally:
-        origin.stop()
-        copy.stop()
-    return {"bytes": file.stat().st_size, "restore_seconds": restored, "rounds": rounds}
+        for cluster in clusters.values():
+            cluster.stop()
+
+
+class Cluster:
+    """A cluster that is backed up, and one into which the last backup is restored."""
+
+    def __init__(self, options, places, name):
+        self.options, self.rounds = options, []
+        self.origin, self.copy = systems.BY_NAME[name](places), systems.BY_NAME[name](places)
+        self.copy.name += "-copy"
+        # Beside two commands and the load a node may be off its processor for longer than a lease lasts.
+        self.origin.cluster = self.copy.cluster = ["lease_ms = 2000"]
+        self.filler = Runner(types.SimpleNamespace(**vars(options)), [self.origin])
+        written = vars(options) | {"value_bytes": options.written_bytes}
+        self.runner = Runner(types.SimpleNamespace(**written), [self.origin])
+        self.file = places.work / f"{name}.rdb"
+
+    def start(self):
+        self.origin.start()
+        self.filler.generate(self.origin, "fill", connections=8, pipeline=64, seconds=0)
+
+    def round(self, number):
+        cells = {}
+        for cell in ("alone", "beside")[::1 if number % 2 == 0 else -1]:
+            file = self.file if cell == "beside" else None
+            cells[cell] = load(self.options, self.runner, self.origin, file)
+        cells["idle"] = backup(self.options, self.origin, self.file)
+        self.rounds.append(cells)
+
+    def result(self):
+        self.copy.start()
+        begin = time.monotonic()
+        say(self.options, self.copy, "restore", str(self.file), "--target", f"127.0.0.1:{self.copy.ports[2]}")
+        restored = time.monotonic() - begin
+        self.copy.stop()
+        return {"bytes": self.file.stat().st_size, "restore_seconds": restored, "rounds": self.rounds}
+
+    def stop(self):
+        self.origin.stop()
+        self.copy.stop()
 
 
 def load(options, runner, system, file):
@@ -135,35 +165,47 @@ def load(options, runner, system, file):
 def backup(options, system, file, *more):
     """What a backup came to: its time, and what it says of the moment."""
     before, begin = system.cpu_seconds(), time.monotonic()
-    out = say(options, system, "backup", "--out", str(file), "--force", "--target",
-              f"127.0.0.1:{system.ports[2]}", *more)
+    out, own = say(options, system, "backup", "--out", str(file), "--force", "--target",
+                   f"127.0.0.1:{system.ports[2]}", *more)
     seconds, cpu = time.monotonic() - begin, system.cpu_seconds() - before
     paused = re.search(r"writes waited for (\d+) ms", out)
     return {"seconds": seconds, "bytes": file.stat().st_size, "cpu_seconds": cpu,
-            "one_moment": "all of it is of one moment" in out,
+            "own_cpu_seconds": own, "one_moment": "all of it is of one moment" in out,
             "paused_ms": int(paused[1]) if paused else 0}
 
 
 def say(options, system, *words):
-    done = subprocess.run([system.binary(), *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        system.fail(f"quorate {words[0]} failed: {done.stdout}{done.stderr}")
-    return done.stdout
+    """What a command says, and its time on a processor."""
+    command = subprocess.Popen([system.binary(), *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True)
+    out = command.stdout.read()
+    _, status, used = os.wait4(command.pid, 0)
+    command.returncode = os.waitstatus_to_exitcode(status)
+    if command.returncode != 0:
+        system.fail(f"quorate {words[0]} failed: {out}")
+    return out, used.ru_utime + used.ru_stime
 
 
 def brief(cells):
-    beside = cells["beside"]
-    return (f"alone {cells['alone']['cpu_us_per_op']:.1f} us, beside {beside['cpu_us_per_op']:.1f} us, "
-            f"backup {beside['backup']['seconds']:.1f} s, paused {beside['backup']['paused_ms']} ms, "
-            f"idle {cells['idle']['seconds']:.1f} s")
+    alone, beside, told = cells["alone"], cells["beside"], cells["beside"]["backup"]
+    return (f"alone {alone['cpu_us_per_op']:.1f} us, beside {beside['cpu_us_per_op']:.1f} us, "
+            f"throughput {beside['throughput'] / alone['throughput']:.2f}, "
+            f"backup {told['seconds']:.1f} s, itself {own_percent(told):.1f}% of a core, "
+            f"paused {told['paused_ms']} ms, idle {cells['idle']['seconds']:.1f} s")
+
+
+def own_percent(told):
+    """What the process of a backup takes of one core while it runs."""
+    return told["own_cpu_seconds"] / told["seconds"] * 100
 
 
 def table(result):
     lines = [f"`{result['command']}`", "",
              "| engine | file, MiB | backup, idle, MiB/s | under load, MiB/s | writes waited, ms | "
-             "restore, MiB/s | load: CPU us per op, alone | beside | p99 us, alone | beside | "
+             "restore, MiB/s | its own CPU under load, % of a core | load: CPU us per op, alone | beside | "
+             "p99 us, alone | beside | "
              "throughput beside/alone | failed |",
-             "| --- " + "| ---: " * 11 + "|"]
+             "| --- " + "| ---: " * 12 + "|"]
     for engine, cells in result["engines"].items():
         rounds, mib = cells["rounds"], cells["bytes"] / 2**20
         of = lambda cell, key: [taken[cell][key] for taken in rounds]
@@ -177,6 +219,7 @@ def table(result):
             figure([rate(taken["beside"]["backup"]) for taken in rounds]),
             figure([taken["beside"]["backup"]["paused_ms"] for taken in rounds]),
             f"{mib / cells['restore_seconds']:.0f}",
+            figure([own_percent(taken["beside"]["backup"]) for taken in rounds], 1),
             figure(of("alone", "cpu_us_per_op"), 1), figure(of("beside", "cpu_us_per_op"), 1),
             figure(of("alone", "p99_us")), figure(of("beside", "p99_us")),
             figure([r["beside"]["throughput"] / r["alone"]["throughput"] for r in rounds], 2),
