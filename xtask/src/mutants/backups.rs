@@ -37,6 +37,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "quorate_backup_taken_unarmed",
+        home: "quorate",
+        guard: "what is read again is told again if it changes behind that",
+        checks: &[Tests("quorate", "everything_is_told_before_anything_rests_on_it")],
+        in_gate: false,
+    },
+    Mutant {
         name: "quorate_restore_checksum_missing",
         home: "quorate",
         guard: "a file whose checksum is gone is not restored",

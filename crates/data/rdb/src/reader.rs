@@ -208,8 +208,8 @@ pub struct Reader {
     offset: u64,
     /// The length of the file, if it is known.
     total: Option<u64>,
-    /// The checksum of what was read.
-    crc: u64,
+    /// The checksum of what was read, if that is of a file.
+    crc: Option<u64>,
     version: u16,
     state: State,
     /// The expiry that was said for the next key.
@@ -231,7 +231,7 @@ impl Reader {
             at: 0,
             offset: 0,
             total,
-            crc: 0,
+            crc: Some(0),
             version: 0,
             state: State::Header,
             expire_at_ms: None,
@@ -287,7 +287,7 @@ impl Reader {
             let stepped = self.step(&mut cursor);
             if stepped.is_ok() {
                 let end = buffer.len() - cursor.rest.len();
-                self.crc = crc64_on(self.crc, &buffer[self.at..end]);
+                self.crc = self.crc.map(|crc| crc64_on(crc, &buffer[self.at..end]));
                 self.offset += (end - self.at) as u64;
                 self.at = end;
             }
@@ -313,7 +313,8 @@ impl Reader {
     pub(crate) fn check(form: Form, value: &[u8]) -> Result<(), Error> {
         let mut reader = Self::new(Some(value.len() as u64));
         reader.feed(value);
-        reader.state = State::Begin(form);
+        // A payload has a checksum of its own.
+        (reader.crc, reader.state) = (None, State::Begin(form));
         loop {
             match reader.next()? {
                 Step::Event(Event::KeyEnd) if reader.offset == value.len() as u64 => return Ok(()),
@@ -459,7 +460,7 @@ impl Reader {
         let mut checked = false;
         if self.version >= VERSION_CHECKED {
             let said = u64::from_le_bytes(cursor.chunk()?);
-            let found = crc64_on(self.crc, &[opcode::END]);
+            let found = crc64_on(self.crc.unwrap_or_default(), &[opcode::END]);
             // 0 stands for none (`rdbchecksum no`).
             checked = said != 0;
             if checked && said != found && !mutant!("rdb_checksum_not_compared") {

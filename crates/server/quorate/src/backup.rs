@@ -178,6 +178,14 @@ impl<'a> Backup<'a> {
     fn close(&mut self, each: Duration) -> anyhow::Result<End> {
         let begin = Instant::now();
         let most = self.options.pause_writes.map(Duration::from_millis);
+        // What is told behind the first round would cost another one.
+        if let Ok((follow, _)) = &mut self.followed {
+            match follow.catch_up() {
+                Ok(()) => {}
+                Err(Trouble::Later(why)) => return Ok(End::Unfollowed(why)),
+                Err(Trouble::Stop(error)) => return Err(error),
+            }
+        }
         let mut pause_begin = None;
         let mut before = usize::MAX;
         loop {
@@ -238,7 +246,7 @@ impl<'a> Backup<'a> {
         let Ok((follow, _)) = &mut self.followed else {
             return Err(Trouble::Later("nothing tells of changes".into()));
         };
-        let told = follow.take().map_err(Trouble::Later)?;
+        let told = follow.take()?;
         let keys: Vec<Vec<u8>> = told.into_iter().filter(|key| key != LIBRARIES_KEY).collect();
         let text = self.export.target.persist(|target| {
             // Its keys are counted as the changes are told, by the same replica.

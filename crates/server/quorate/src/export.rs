@@ -29,8 +29,6 @@ pub(crate) use file::Output;
 /// the answers are read when all of it has left.
 const SCAN_COUNT: &str = "500";
 const KEYS_AT_ONCE: usize = 256;
-/// Keys at once if there is a rate to keep: others wait for them.
-const KEYS_AT_ONCE_PACED: usize = 16;
 const NAME_BYTES_AT_ONCE: usize = 16 * 1024;
 /// How many databases a server has that doesn't say.
 const DATABASES: u64 = 16;
@@ -300,19 +298,19 @@ impl Export {
     fn read_keys(&mut self, database: u64, keys: &[Vec<u8>]) -> anyhow::Result<()> {
         let (mut read, mut too_long) = (0, Vec::new());
         while read < keys.len() {
-            let most = if self.pace.is_limited() { KEYS_AT_ONCE_PACED } else { KEYS_AT_ONCE };
+            let most = self.pace.keys_at_once().unwrap_or(KEYS_AT_ONCE);
             let some = at_once(&keys[read..], most);
             let (begin, before) = (self.pace.wait(), self.writer.length());
             match self.ask(database, some, &mut read, &mut too_long) {
                 Ok(()) => {}
                 Err(trouble) => self.target.again(trouble)?,
             }
-            self.pace.read(begin, self.writer.length() - before);
+            self.pace.read(begin, self.writer.length() - before, some.len());
         }
         for key in too_long {
             let (begin, before) = (self.pace.wait(), self.writer.length());
             self.large(database, key)?;
-            self.pace.read(begin, self.writer.length() - before);
+            self.pace.read(begin, self.writer.length() - before, 1);
         }
         Ok(())
     }

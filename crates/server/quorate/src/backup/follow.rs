@@ -6,6 +6,11 @@
 //! each lane has begun a turn after the read; behind two, it has ended the turn in which the change was made,
 //! so some lane has taken the list; behind three, that lane has begun another turn, and behind four that turn
 //! has ended, and the listener's lane has it. An answer to the listener comes behind what was told before.
+//!
+//! Changes are coalesced, since a push for each of them would cost other clients more than all the reading: a
+//! key is told once until the node is armed again, as each such round does, and with others. So what is taken
+//! to be read again must be taken first, then the node be armed, and only then may it be read: what changes
+//! behind that read is told anew, or has been told since the list was taken.
 
 use std::collections::HashSet;
 use std::net::{Shutdown, TcpStream};
@@ -95,7 +100,7 @@ impl Follow {
             )));
         }
         ask(&mut listener, &["HELLO", "3"])?;
-        match ask(&mut listener, &["CLIENT", "TRACKING", "ON", "BCAST"])? {
+        match ask(&mut listener, &["CLIENT", "TRACKING", "ON", "BCAST", "COALESCE"])? {
             Reply::Status(_) => {}
             Reply::Error(error) => return Ok(Err(error)),
             other => return Err(anyhow!("the target answered CLIENT with {other:?}").into()),
@@ -116,11 +121,7 @@ impl Follow {
         if mutant!("quorate_backup_told_late") {
             return Ok(());
         }
-        self.rounds += 1;
-        // One prefix does: nobody has it between the rounds.
-        let prefix = prefix(self.rounds);
-        let both: [&[&str]; 2] = [&round(&prefix), &END_OF_ROUND];
-        ask_all(&mut self.asker, &both.repeat(ROUNDS))?;
+        self.rounds(ROUNDS)?;
         for _ in 0..ANSWERS {
             self.asked += 1;
             let mut ping = Vec::new();
@@ -128,6 +129,16 @@ impl Follow {
             std::io::Write::write_all(&mut self.socket, &ping)?;
             self.wait_for_answer()?;
         }
+        Ok(())
+    }
+
+    /// Has so many rounds made through the lanes, each of which arms the node.
+    fn rounds(&mut self, count: usize) -> Result<(), Trouble> {
+        self.rounds += 1;
+        // One prefix does: nobody has it between the rounds.
+        let prefix = prefix(self.rounds);
+        let both: [&[&str]; 2] = [&round(&prefix), &END_OF_ROUND];
+        ask_all(&mut self.asker, &both.repeat(count))?;
         Ok(())
     }
 
@@ -145,14 +156,20 @@ impl Follow {
         Ok(())
     }
 
-    /// The keys that were told of since this was asked last, or why not all were.
-    pub(super) fn take(&mut self) -> Result<HashSet<Vec<u8>>, String> {
+    /// The keys that were told of since this was asked last, or why not all were. They may be read now: what
+    /// changes behind that is told anew.
+    pub(super) fn take(&mut self) -> Result<HashSet<Vec<u8>>, Trouble> {
         let mut state = self.shared.state();
-        state.bytes = 0;
-        match &state.lost {
-            Some(why) => Err(why.clone()),
-            None => Ok(std::mem::take(&mut state.told)),
+        if let Some(why) = &state.lost {
+            return Err(Trouble::Later(why.clone()));
         }
+        state.bytes = 0;
+        let told = std::mem::take(&mut state.told);
+        drop(state);
+        if !mutant!("quorate_backup_taken_unarmed") {
+            self.rounds(1)?;
+        }
+        Ok(told)
     }
 
     /// How many keys were told of since they were taken last, or why not all were.
@@ -194,11 +211,14 @@ fn listen(mut connection: Connection, shared: &Shared) {
                     }
                 }
             }
-            Ok(_) => state.answers += 1,
+            Ok(_) => {
+                state.answers += 1;
+                shared.answered.notify_all();
+            }
             Err(error) => state.lost = Some(format!("the connection was lost: {error}")),
         }
-        shared.answered.notify_all();
         if state.lost.is_some() {
+            shared.answered.notify_all();
             return;
         }
     }
@@ -209,19 +229,26 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    /// Answers as a node does that tells of a change only when it has to, in front of an answer.
-    fn serve(stream: &TcpStream) {
+    /// Answers as a node does that tells of a change only when it has to, in front of an answer. Whether it
+    /// is armed then.
+    fn serve(stream: &TcpStream, armed: &AtomicBool) {
         let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
         let mut is_listener = false;
         while let Some(count) = lines.next() {
             let count: usize = count.trim_start_matches('*').parse().expect("a command");
             let words: Vec<_> = lines.by_ref().take(2 * count).skip(1).step_by(2).collect();
             is_listener |= words[0] == "HELLO";
+            let is_told = words[0] == "PING" && is_listener;
+            armed.store(
+                !is_told && (armed.load(Relaxed) || words.contains(&"BCAST".into())),
+                Relaxed,
+            );
             let answer = match words[0].as_str() {
                 "INFO" => "$29\r\nrun_id:abc\ntracking_untold:7\n\r\n",
                 "HELLO" => "%0\r\n",
-                "PING" if is_listener => ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+PONG\r\n",
+                _ if is_told => ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+PONG\r\n",
                 _ => "+OK\r\n",
             };
             let mut stream = stream;
@@ -235,9 +262,10 @@ mod tests {
     fn everything_is_told_before_anything_rests_on_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound").to_string();
+        static ARMED: AtomicBool = AtomicBool::new(false);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                std::thread::spawn(move || serve(&stream));
+                std::thread::spawn(move || serve(&stream, &ARMED));
             }
         });
         let target = Target::new(&TargetOptions::at(&address)).expect("an address");
@@ -246,7 +274,10 @@ mod tests {
         assert_eq!(follow.told(), Ok(0));
         assert!(follow.catch_up().is_ok());
         assert_eq!(follow.told(), Ok(1));
-        assert_eq!(follow.take(), Ok(HashSet::from([b"k".to_vec()])));
+        assert!(!ARMED.load(Relaxed), "the key was told, and would not be again");
+        let Ok(taken) = follow.take() else { panic!("it is followed") };
+        assert_eq!(taken, HashSet::from([b"k".to_vec()]));
+        assert!(ARMED.load(Relaxed), "it is told again if it changes behind the next read");
         assert_eq!(follow.told(), Ok(0), "it was taken");
         // Without the node nobody knows what has changed.
         follow.socket.shutdown(Shutdown::Both).expect("it is open");

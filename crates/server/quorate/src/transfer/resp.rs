@@ -8,6 +8,10 @@ const BULK_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// The longest line of a reply, and the most replies in one.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 const ARRAY_MAX: i64 = 1024 * 1024;
+/// What ends a line and a string.
+const END_OF_LINE: &[u8] = b"\r\n";
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 64 * 1024;
 /// How deep replies lie in each other.
 const DEPTH_MAX: u32 = 8;
 
@@ -26,21 +30,35 @@ pub(crate) enum Reply {
 
 /// Appends a command.
 pub(crate) fn command<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    header(b'*', words.len(), out);
     for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        header(b'$', word.len(), out);
         out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(END_OF_LINE);
     }
+}
+
+/// A backup writes some ten of these for each key.
+fn header(kind: u8, number: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    let (begin, mut rest) = (out.len(), number);
+    while rest > 0 || out.len() == begin {
+        out.push(b'0' + (rest % 10) as u8);
+        rest /= 10;
+    }
+    out[begin..].reverse();
+    out.extend_from_slice(END_OF_LINE);
 }
 
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
+    /// The line that was read last, without its end.
+    line: Vec<u8>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream: BufReader::with_capacity(64 * 1024, stream) }
+        Self { stream: BufReader::with_capacity(BUFFER_BYTES, stream), line: Vec::new() }
     }
 
     /// The socket, to be written to or closed while another thread reads.
@@ -59,59 +77,77 @@ impl Connection {
     }
 
     fn nested(&mut self, depth: u32) -> io::Result<Reply> {
-        let line = self.line()?;
-        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| strange(&line))?;
-        let number = || rest.parse::<i64>().map_err(|_| strange(&line));
+        self.read_line()?;
+        let (kind, rest) = self.line.split_first().ok_or_else(|| strange(&self.line))?;
+        let text = || String::from_utf8(rest.to_vec()).unwrap_or_else(|_| lossy(rest));
+        let number = || {
+            let number =
+                std::str::from_utf8(rest).ok().and_then(|digits| digits.parse::<i64>().ok());
+            number.ok_or_else(|| strange(&self.line))
+        };
         match kind {
-            "+" => Ok(Reply::Status(rest.to_owned())),
-            "-" => Ok(Reply::Error(rest.to_owned())),
-            ":" => Ok(Reply::Int(number()?)),
-            "_" => Ok(Reply::Null),
-            "$" | "*" if number()? < 0 => Ok(Reply::Null),
-            "$" => self.bulk(number()?.unsigned_abs()).map(Reply::Bulk),
-            "*" | ">" | "%" if depth > 0 && number()? <= ARRAY_MAX => {
-                let each = if kind == "%" { 2 } else { 1 };
-                let parts = (0..each * number()?).map(|_| self.nested(depth - 1));
-                let parts = parts.collect::<io::Result<_>>()?;
-                Ok(if kind == ">" { Reply::Push(parts) } else { Reply::Array(parts) })
+            b'+' => Ok(Reply::Status(text())),
+            b'-' => Ok(Reply::Error(text())),
+            b':' => Ok(Reply::Int(number()?)),
+            b'_' => Ok(Reply::Null),
+            b'$' | b'*' if number()? < 0 => Ok(Reply::Null),
+            b'$' => {
+                let length = number()?.unsigned_abs();
+                self.bulk(length).map(Reply::Bulk)
             }
-            _ => Err(strange(&line)),
+            b'*' | b'>' | b'%' if depth > 0 && number()? <= ARRAY_MAX => {
+                let (kind, number) = (*kind, number()?);
+                let each = if kind == b'%' { 2 } else { 1 };
+                let parts = (0..each * number).map(|_| self.nested(depth - 1));
+                let parts = parts.collect::<io::Result<_>>()?;
+                Ok(if kind == b'>' { Reply::Push(parts) } else { Reply::Array(parts) })
+            }
+            _ => Err(strange(&self.line)),
         }
     }
 
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = Vec::new();
-        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the target closed the connection",
-            ));
+    fn read_line(&mut self) -> io::Result<()> {
+        self.line.clear();
+        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
+        if self.line.is_empty() {
+            return Err(closed());
         }
-        let text = String::from_utf8_lossy(&line);
-        text.strip_suffix("\r\n").map(str::to_owned).ok_or_else(|| strange(&text))
+        let text = self.line.strip_suffix(END_OF_LINE).ok_or_else(|| strange(&self.line))?;
+        self.line.truncate(text.len());
+        Ok(())
     }
 
     fn bulk(&mut self, length: u64) -> io::Result<Vec<u8>> {
         if length > BULK_BYTES_MAX {
-            return Err(strange(&format!("${length}")));
+            return Err(strange(&self.line));
         }
+        let wanted = length as usize + END_OF_LINE.len();
         // Grows as bytes come.
-        let mut bytes = Vec::new();
-        (&mut self.stream).take(length + 2).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 != length + 2 {
-            return Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the target closed the connection",
-            ));
+        let mut bytes = Vec::with_capacity(wanted.min(BUFFER_BYTES));
+        while bytes.len() < wanted {
+            let come = self.stream.fill_buf()?;
+            let some = come.len().min(wanted - bytes.len());
+            if some == 0 {
+                return Err(closed());
+            }
+            bytes.extend_from_slice(&come[..some]);
+            self.stream.consume(some);
         }
         bytes.truncate(length as usize);
         Ok(bytes)
     }
 }
 
-fn strange(line: &str) -> io::Error {
-    let start: String = line.chars().take(60).collect();
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn closed() -> io::Error {
+    io::Error::new(ErrorKind::UnexpectedEof, "the target closed the connection")
+}
+
+fn strange(line: &[u8]) -> io::Error {
+    let start: String = lossy(line).chars().take(60).collect();
     let text = format!("the target doesn't answer as a Redis does, but {start:?}; check --target");
     io::Error::new(ErrorKind::InvalidData, text)
 }
@@ -120,6 +156,15 @@ fn strange(line: &str) -> io::Error {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn commands_are_written() {
+        let mut out = Vec::new();
+        let words: [&[u8]; 3] = [b"SET", b"", &[b'x'; 1203]];
+        command(words.into_iter(), &mut out);
+        let wanted = format!("*3\r\n$3\r\nSET\r\n$0\r\n\r\n$1203\r\n{}\r\n", "x".repeat(1203));
+        assert_eq!(String::from_utf8(out).expect("it is text"), wanted);
+    }
 
     #[test]
     fn replies_are_read_and_what_is_none_is_said() {
