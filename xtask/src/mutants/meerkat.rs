@@ -517,6 +517,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_late_abort_unacknowledged",
+        home: "meerkat",
+        guard: "a guest tells of an abort until all know it, and may be the only one who does",
+        checks: &[Tests("meerkat", "guests::a_late_abort")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_view_above_one_partition",
         home: "meerkat",
         guard: "a view is of one takeover only, since promises are given again (4.4)",

@@ -90,6 +90,11 @@ where
         }
         let key = RecordKey::new(id, partition);
         if self.comes_late(now, &key) {
+            if !commit && !mutant!("meerkat_late_abort_unacknowledged") {
+                // Nothing of it is registered here, nor will be: it is too late to validate. Those who
+                // have a record settle it; maybe nobody has, since no vote against it is on disk.
+                return self.acknowledge(now, id, partition, effects);
+            }
             return self.ask_replicas(partition, id, effects);
         }
         let blank = || TxnRecord { since: now.monotonic, ..TxnRecord::default() };

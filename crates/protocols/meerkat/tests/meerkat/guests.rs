@@ -1,13 +1,13 @@
 //! Guests: coordinators without a replica.
 
-use quorate_harness::Host;
+use quorate_harness::{Host, Logs};
 use quorate_machine::{Content, MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
 use quorate_meerkat::{Body, Config, Item, Kind, Meerkat, Write};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, WriterId, limits};
 
 use crate::calls::two_partitions;
 use crate::packets::id_of;
-use crate::support::{Cluster, MLT, body_bytes};
+use crate::support::{Cluster, MLT, Replicas, body_bytes};
 
 /// Under which the nodes reach the guest.
 const GUEST: u16 = 63;
@@ -310,6 +310,39 @@ fn what_a_guest_was_held_up_with_for_too_long_aborts() {
     cluster.assert_everywhere("k", None);
     assert_eq!(cluster.run(GUEST, "append=k:w"), [None]);
     cluster.assert_settled();
+}
+
+/// A guest is refused, and all nodes lose power. No vote against a transaction is on disk, so nobody
+/// knows of it any more, and the guest tells of the abort when it is too late to begin one under that
+/// timestamp. Once the replicas asked each other whether it had committed, and the guest told of it for
+/// ever.
+#[test]
+fn a_late_abort_that_no_replica_knows_of_is_acknowledged() {
+    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
+    let mut cluster = with_guest_of(Cluster::of(replicas, 3, |_| 0, u64::from), |_| {});
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.submit(2, "write=k:w");
+    cluster.deliver_some(|packet| packet.from.0 != GUEST && packet.to.0 != GUEST);
+    cluster.deliver_some(|packet| packet.is(GUEST, 0, "validate") || packet.is(0, GUEST, "vote"));
+    assert!(cluster.pool.iter().any(|packet| packet.is(GUEST, 0, "decided")));
+    cluster.pool.clear();
+    for node in 1..=3 {
+        cluster.cut_power_unflushed(node);
+        cluster.restart(node, 100 + u64::from(node));
+        cluster.machine(node).guest_joined(id.writer, NodeId(GUEST));
+    }
+    cluster.renew_view();
+    // The guest is cut off until it is late.
+    cluster.run_some(Duration::from_secs(2), |packet| !packet.is(GUEST, 0, "any"));
+    (1..=3).for_each(|node| assert!(cluster.record(node, id).is_none()));
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Refused(_))));
+    assert_eq!(cluster.gauge(GUEST, "attempts"), 1);
+    cluster.run_for(Duration::from_secs(6));
+    assert_eq!(cluster.gauge(GUEST, "attempts"), 0, "everybody has acknowledged the abort");
+    cluster.assert_everywhere("k", Some("w"));
+    assert_eq!(cluster.run(GUEST, "append=k:x"), [Some("w".to_owned())]);
+    cluster.run_for(Duration::from_secs(6));
+    cluster.assert_quiet();
 }
 
 #[test]
