@@ -234,6 +234,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_part_sent_once",
+        home: "zeus",
+        guard: "a lane that has missed the first epoch of a life gets its parts in the next one",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_doubtful_state_served",
         home: "zeus",
         guard: "who may lack what it has promised serves nobody before it has heard the others",

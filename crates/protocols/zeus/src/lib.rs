@@ -102,6 +102,7 @@ mod readers;
 mod recovery;
 mod refusals;
 mod remote;
+mod restore;
 mod revival;
 mod snapshots;
 mod state;

@@ -16,7 +16,7 @@
 //! parts anew before anybody is told that it was replayed.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
@@ -37,10 +37,10 @@ struct Spread {
     name: Name,
     /// Where it is in the log of this lane.
     lsn: Lsn,
-    /// What is sent when that is durable.
-    parts: Vec<(LaneId, Box<[u8]>)>,
-    /// Who has yet to say that it is on disk.
-    lacking: BTreeSet<LaneId>,
+    /// What lanes have yet to say that it is on disk. It is sent when this lane's log has it.
+    lacking: BTreeMap<LaneId, Box<[u8]>>,
+    /// Whether it was sent in this epoch.
+    is_sent: bool,
     /// Whom to tell then that it is applied here.
     told: NodeSet,
 }
@@ -79,9 +79,13 @@ impl Parts {
         true
     }
 
-    /// In a new epoch followers are asked again.
+    /// In a new epoch followers are asked again, and so are lanes: one that has missed the first epoch of this
+    /// life has taken what was said in it for mail of an earlier one.
     pub(crate) fn begin_epoch(&mut self) {
-        self.spread.values_mut().for_each(|spread| spread.told = NodeSet::EMPTY);
+        for spread in self.spread.values_mut() {
+            spread.told = NodeSet::EMPTY;
+            spread.is_sent &= mutant!("zeus_part_sent_once");
+        }
     }
 
     /// Whether no lane lacks anything.
@@ -125,9 +129,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let before = parts.numbers.insert(name, number);
         let before = before.and_then(|before| parts.spread.remove(&before));
         let told = before.map_or(NodeSet::EMPTY, |before| before.told);
-        let lacking = of.keys().copied().collect();
-        let parts: Vec<_> = of.into_iter().map(|(lane, part)| (lane, part.into())).collect();
-        self.log.parts.spread.insert(number, Spread { name, lsn, parts, lacking, told });
+        let lacking = of.into_iter().map(|(lane, part)| (lane, part.into())).collect();
+        let is_sent = false;
+        self.log.parts.spread.insert(number, Spread { name, lsn, lacking, is_sent, told });
         effects.probe("zeus: a transaction is in the logs of several lanes");
         self.send_parts(effects);
     }
@@ -135,12 +139,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Sends what this lane's own log has.
     pub(crate) fn send_parts(&mut self, effects: &mut impl Effects<Self>) {
         let mut letters = Vec::new();
-        for (number, spread) in &mut self.log.parts.spread {
+        let unsent = self.log.parts.spread.iter_mut().filter(|(_, spread)| !spread.is_sent);
+        for (number, spread) in unsent {
             if !self.log.journal.is_durable(spread.lsn) && !mutant!("zeus_part_before_whole") {
                 break;
             }
-            let parts = core::mem::take(&mut spread.parts).into_iter();
-            letters.extend(parts.map(|(lane, part)| (lane, *number, part)));
+            spread.is_sent = true;
+            let parts = spread.lacking.iter();
+            letters.extend(parts.map(|(lane, part)| (*lane, *number, part.clone())));
         }
         for (lane, number, part) in letters {
             self.write_to(lane, Letter::Part { number, part }, effects);

@@ -67,6 +67,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.take_restored(view, effects);
         self.begin_revival();
+        self.send_parts(effects);
         let wait = self.wait(now);
         let own = self.pipeline.last();
         self.recovery = Some(Recovery { own, is_told: false, heard: NodeSet::EMPTY, wait });

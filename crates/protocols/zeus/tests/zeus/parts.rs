@@ -1,7 +1,7 @@
 //! Transactions over several lanes of nodes that keep logs, step by step.
 
 use quorate_harness::Logs;
-use quorate_machine::Outcome;
+use quorate_machine::{Event, Outcome};
 use quorate_types::placement::{group, shard_of};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, NodeSet, Role, lane_of_key};
 use quorate_zeus::DataState;
@@ -72,6 +72,30 @@ fn cut_all(cluster: &mut Cluster, nodes: u16) {
 
 fn some(values: [&str; 2]) -> [Option<String>; 2] {
     values.map(|value| Some(value.to_owned()))
+}
+
+/// Lane 0 begins the first epoch of its life, and gives lane 1 the parts of what it replays. Lane 1 has
+/// heard of the next view before it could begin.
+#[test]
+fn a_lane_that_misses_the_first_epoch_gets_its_parts_in_the_next_one() {
+    let (mut cluster, [a, b]) = (durable(), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("write={a}:1 write={b}:1"));
+    cluster.deliver(1, 2, "r-inv");
+    cluster.deliver_all_mail();
+    cluster.flush_lane(2, 0);
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    (1..=3).for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles: Vec<_> = (1..=3).map(|node| (node, Role::Active)).collect();
+    let [first, next] = [(); 2].map(|()| cluster.decide(&roles));
+    cluster.step_on(2, 0, Event::View(&first));
+    cluster.step_on(2, 1, Event::View(&next));
+    cluster.deliver_all_mail();
+    [1, 2, 3].into_iter().for_each(|node| cluster.install_on(node, &next));
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.run(3, &format!("read={a} read={b}")), some(["1", "1"]));
+    cluster.assert_quiet([a, b]);
 }
 
 /// Where no promise waits, the log of lane 0 may say that a transaction was committed, and that of lane 1 not
@@ -356,7 +380,6 @@ fn a_part_of_what_was_left_meanwhile_is_not_appended() {
     let parts = |cluster: &Cluster| {
         cluster.log_of(leaver, 1).iter().filter(|entry| entry[0] == PART).count()
     };
-    let before = parts(&cluster);
     cluster.submit_across(owner, &format!("write={a}:1 write={b}:1"));
     cluster.deliver(owner, leaver, "r-inv");
     cluster.deliver_all_mail();
@@ -370,6 +393,7 @@ fn a_part_of_what_was_left_meanwhile_is_not_appended() {
     cluster.place();
     cluster.run_for(MLT * 20);
     assert!(!cluster.machine_of(leaver, &b).keeps(b.as_bytes()));
+    let before = parts(&cluster);
     cluster.mail.extend(late);
     cluster.deliver_all();
     assert_eq!(parts(&cluster), before);

@@ -489,28 +489,6 @@ impl Run {
         self.cluster.assert_quiet(self.keys());
     }
 
-    /// Where every node keeps every key in one log, what is left of a transaction is left in all its keys.
-    fn check_atomicity(&self) {
-        let active = self.cluster.view.active();
-        if self.plan.lanes > 1 || active.len() < self.cluster.hosts.len() || self.plan.replicas < 3
-        {
-            return;
-        }
-        let node = active.first().expect("somebody serves").0;
-        let version = |key: &str| Some(self.cluster.record(node, key)?.0.version);
-        for left in self.keys().iter().filter_map(|key| version(key)) {
-            let written = self.cluster.subject.written.get(&left);
-            for (key, _) in written.iter().flat_map(|written| &written.keys) {
-                let other = version(key);
-                // It may have been deleted since, and forgotten.
-                assert!(
-                    other.is_none_or(|other| other >= left),
-                    "a half of {left:?} is left: {key}"
-                );
-            }
-        }
-    }
-
     /// After everything is deleted nothing is kept.
     fn check_empty(&mut self) {
         let steps = self.keys().into_iter().map(Step::Del).collect();

@@ -204,6 +204,28 @@ impl Run {
         let view = self.cluster.decide(&roles);
         self.disorder.announce(&view);
     }
+
+    /// Where every node keeps every key in one log, what is left of a transaction is left in all its keys.
+    pub(super) fn check_atomicity(&self) {
+        let active = self.cluster.view.active();
+        if self.plan.lanes > 1 || active.len() < self.cluster.hosts.len() || self.plan.replicas < 3
+        {
+            return;
+        }
+        let node = active.first().expect("somebody serves").0;
+        let version = |key: &str| Some(self.cluster.record(node, key)?.0.version);
+        for left in self.keys().iter().filter_map(|key| version(key)) {
+            let written = self.cluster.subject.written.get(&left);
+            for (key, _) in written.iter().flat_map(|written| &written.keys) {
+                let other = version(key);
+                // It may have been deleted since, and forgotten.
+                assert!(
+                    other.is_none_or(|other| other >= left),
+                    "a half of {left:?} is left: {key}"
+                );
+            }
+        }
+    }
 }
 
 const DURABLE: Plan = Plan { logs: Logs::Sync, steps: 500, ..PLAN };
