@@ -73,6 +73,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_shadows_numbered_first",
+        home: "membership",
+        guard: "a revived view has its active members before its shadows, who take over no leases from them",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_orphans_removed",
         home: "membership",
         guard: "silence removes nobody who may be the last one of its group",

@@ -246,23 +246,19 @@ pub(crate) fn revived<'a>(
 ) -> Option<View> {
     let mut next = successor(view);
     let mut kept = view.active().intersection(alive);
+    let mut taken_in = Vec::new();
     for slot in &mut next.members {
-        let Some(Returning { incarnation, addresses, is_source }) = back(slot.node) else {
-            if missing.contains(slot.node) {
-                slot.role = Role::Down;
+        match back(slot.node) {
+            Some(returning) if returning.is_source => {
+                kept.insert(slot.node);
+                taken_in.push((returning, Role::Active));
             }
-            continue;
-        };
-        if next.last_number.0 >= limits::MEMBER_NUMBER_MAX {
-            return None;
-        }
-        next.last_number.0 += 1;
-        let role = if is_source { Role::Active } else { Role::Shadow };
-        *slot = Member { incarnation, number: next.last_number, ..member(addresses, role) };
-        if is_source {
-            kept.insert(slot.node);
+            Some(returning) => taken_in.push((returning, Role::Shadow)),
+            None if missing.contains(slot.node) => slot.role = Role::Down,
+            None => {}
         }
     }
+    take_in(&mut next, taken_in)?;
     has_enough(view, kept, config).then_some(next)
 }
 
@@ -297,15 +293,27 @@ pub(crate) fn given_up<'a>(
     for member in next.members.iter_mut().filter(|member| lost.contains(member.node)) {
         member.role = Role::Down;
     }
-    for Returning { incarnation, addresses, .. } in heirs {
+    take_in(&mut next, heirs.map(|heir| (heir, Role::Shadow)).collect())?;
+    (!next.active().is_empty()).then_some(next)
+}
+
+/// Nodes that are back take their slots, each under a number of its own: the active ones first, then the
+/// shadows. Who has the smallest number of those that are active keeps the leases of members that are gone,
+/// and a shadow takes them over from nobody who lives once it is active, too. `None` if all member numbers
+/// are used up.
+pub(crate) fn take_in(next: &mut View, mut nodes: Vec<(Returning<'_>, Role)>) -> Option<()> {
+    if !mutant!("membership_shadows_numbered_first") {
+        nodes.sort_by_key(|(_, role)| *role != Role::Active);
+    }
+    for (Returning { incarnation, addresses, .. }, role) in nodes {
         if next.last_number.0 >= limits::MEMBER_NUMBER_MAX {
             return None;
         }
         next.last_number.0 += 1;
         let slot = next.members.iter_mut().find(|member| member.node == addresses.node)?;
-        *slot = Member { incarnation, number: next.last_number, ..member(addresses, Role::Shadow) };
+        *slot = Member { incarnation, number: next.last_number, ..member(addresses, role) };
     }
-    (!next.active().is_empty()).then_some(next)
+    Some(())
 }
 
 /// Whether the data of these active members is all that the view's clients were told.

@@ -11,9 +11,9 @@ use alloc::sync::Arc;
 
 use quorate_machine::{Effects, mutant};
 use quorate_paxos as paxos;
-use quorate_types::{Epoch, Incarnation, Instant, Member, NodeId, NodeSet, Role, Tag, View};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Role, Tag, View};
 
-use crate::change::{self, Returning};
+use crate::change;
 use crate::{Membership, MembershipError, Store, ViewEntry};
 
 /// A recovery that was asked for here and has not ended.
@@ -74,13 +74,10 @@ impl Membership {
         let sources = self.sources().intersection(rest);
         // If nobody has all that clients were told, what this node has is all there is.
         let active = if sources.is_empty() { NodeSet::only(self.me.node) } else { sources };
-        for slot in &mut next.members {
-            let Some(Returning { incarnation, addresses, .. }) = here(slot.node) else { continue };
-            next.last_number.0 += 1;
-            let role = if active.contains(slot.node) { Role::Active } else { Role::Shadow };
-            *slot =
-                Member { incarnation, number: next.last_number, ..change::member(addresses, role) };
-        }
+        let role = |node| if active.contains(node) { Role::Active } else { Role::Shadow };
+        let slots = next.members.iter().map(|slot| slot.node);
+        let back = slots.filter_map(|node| Some((here(node)?, role(node)))).collect();
+        change::take_in(&mut next, back).ok_or(MembershipError::TooMany)?;
         // Data that is at some of the nodes only is where it was, until others have copied it.
         let is_everywhere =
             self.config.moving.is_empty() || mutant!("membership_recovers_all_copies");

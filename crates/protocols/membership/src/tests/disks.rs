@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_check::Seeds;
-use quorate_types::{Epoch, NodeId, NodeSet, Role};
+use quorate_types::{Epoch, NodeId, NodeSet, Role, View};
 
 use super::world::{MS, World, nodes, remove};
 use crate::{Body, Phase};
@@ -122,6 +122,30 @@ fn who_was_not_active_in_the_newest_view_comes_back_as_a_shadow() {
     // The one that comes late finds that the others went on.
     world.start(1);
     world.run_until_serving(&[1, 2, 3], 1500);
+}
+
+/// The eldest active member keeps the leases of all who are gone. Node 1 is not active when the others are;
+/// were its number smaller, it would take them over from one that lives, once it has copied.
+#[test]
+fn who_is_active_first_is_the_eldest_when_the_shadows_of_a_revived_view_have_copied() {
+    for seed in Seeds::new(0..10) {
+        let mut world = formed(seed, 3);
+        world.kill(1);
+        world.run(400);
+        assert!(world.write_record(2));
+        lose_power(&mut world);
+        start_all(&mut world, &[1, 2, 3]);
+        let eldest = |view: &View| {
+            let active = view.members.iter().filter(|member| member.role == Role::Active);
+            active.min_by_key(|member| member.number).map(|member| member.node)
+        };
+        world.run_until_serving(&[2, 3], 1500);
+        let first = world.machine(2).view().clone();
+        world.run_until_serving(&[1, 2, 3], 1500);
+        let last = world.machine(2).view().clone();
+        assert_eq!(last.active(), nodes(&[1, 2, 3]));
+        assert_eq!((eldest(&first), eldest(&last)), (Some(NodeId(2)), Some(NodeId(2))), "{seed}");
+    }
 }
 
 #[test]
