@@ -30,7 +30,7 @@ from .commands import KEY_BY_KEY, Kind, kind_of, name_of
 from .errors import Failed, Unknown
 from .routes import Routes, key_of
 from .scripts import Scripts
-from .session import Session
+from .session import ClientLease, Session
 
 T = TypeVar("T")
 #: A command with redis-py's options for it.
@@ -327,8 +327,9 @@ class Caller:
         #: The scripts that were loaded through this client.
         self.scripts = Scripts()
         self._session: Session | None = None
-        # Which session each connection makes the calls of.
-        self._attached: dict[Any, Session] = {}
+        # Which session each connection makes the calls of, and what it was told of its lease last. Others
+        # may have been told of a later renewal.
+        self._attached: dict[Any, tuple[Session, ClientLease]] = {}
         # The connections whose nodes count commands if they are asked to.
         self._counting: set[Any] = set()
 
@@ -507,6 +508,12 @@ class Caller:
                 call.lose(last)
         elif word == "EXPIRED":
             assert call.session is not None, "looked at above"
+            _, told = self._attached.get(connection, (None, None))
+            if told is None or call.session.is_later_than(told):
+                # The node judges by what it was shown, if it has not known the lease from the beginning.
+                # Another connection has been told of a later renewal: this one shows that next.
+                self._attached.pop(connection, None)
+                return _HINTS["NOSESSION"], last
             self._expired(call.session, [call], last)
         elif word in _MISTAKES and call.session is not None and not call.is_probe:
             if call.in_doubt:
@@ -588,24 +595,25 @@ class Caller:
                 sent = time.monotonic()
                 reply = await self._ask_lease(connection, b"OPEN")
                 self._session = session = Session(reply, sent)
-                self._attached[connection] = session
+                self._attached[connection] = session, session.opened
         return session
 
     async def _attach(self, connection: Any, session: Session, calls: Sequence[Call]) -> None:
-        """Lets the connection make the session's calls, and renews the lease when it is due."""
+        """Lets the connection make the session's calls, and renews the lease when that is due for it."""
         sent = time.monotonic()
-        if self._attached.get(connection) is session and not session.is_due(sent):
+        attached, told = self._attached.get(connection, (None, None))
+        if attached is session and told is not None and not told.is_due(sent):
             return
         # Calls wait for the answer: without it, they might run in the session before.
         self._attached.pop(connection, None)
+        shown = session.lease
         try:
-            reply = await self._ask_lease(connection, b"RENEW", *session.lease)
+            reply = await self._ask_lease(connection, b"RENEW", *shown)
         except Refused as refused:
-            if code_word(refused.why) == "EXPIRED":
+            if code_word(refused.why) == "EXPIRED" and shown == session.lease:
                 self._expired(session, calls, refused.why)
             raise
-        session.renewed(reply, sent)
-        self._attached[connection] = session
+        self._attached[connection] = session, session.renewed(reply, sent)
 
     async def _watch_again(self, connection: Any, batch: Sequence[Call]) -> None:
         """A block that watched keys is asked for with them: they are among the keys that say where

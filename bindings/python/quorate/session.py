@@ -70,6 +70,11 @@ class ClientLease:
         self._from, self._term = sent, term
         return True
 
+    @property
+    def ends(self) -> float:
+        """The time from which the lease may have ended."""
+        return self._from + self._term
+
     def is_due(self, now: float) -> bool:
         """Whether to renew: at half of the term."""
         return now >= self._from + self._term / 2
@@ -86,6 +91,8 @@ class Session:
         self.id, self.until, term = _lease(reply)
         self._requests = Requests()
         self._tenure = ClientLease(sent, term)
+        #: What the connection was told at which the session was opened.
+        self.opened = ClientLease(sent, term)
         self._lock = threading.Lock()
         # After a fork, both processes would give the same numbers to different calls.
         self._process = os.getpid()
@@ -97,12 +104,17 @@ class Session:
         """What SESSION RENEW and SESSION CLOSE take: the id, and until when it was last granted."""
         return self.id.encode(), self.until.encode()
 
-    def renewed(self, reply: object, sent: float) -> None:
-        """The cluster has answered a renewal that was sent at this time."""
+    def renewed(self, reply: object, sent: float) -> ClientLease:
+        """The cluster has answered a renewal that was sent at this time. What its connection was told."""
         _, until, term = _lease(reply)
         with self._lock:
             if self._tenure.renewed(sent, term):
                 self.until = until
+        return ClientLease(sent, term)
+
+    def is_later_than(self, told: ClientLease) -> bool:
+        """Whether the cluster has told of a later renewal than this one."""
+        return told.ends < self._tenure.ends
 
     def begin(self) -> int | None:
         """The number of a new call; None if the window is full."""
@@ -129,10 +141,6 @@ class Session:
         """A call's number and the first incomplete one, as they are sent."""
         with self._lock:
             return b"%d" % sequence, b"%d" % self._requests.first_incomplete
-
-    def is_due(self, now: float) -> bool:
-        """Whether to renew before the next call."""
-        return self._tenure.is_due(now)
 
     def may_begin(self, now: float) -> bool:
         """Whether new calls may begin in this session."""

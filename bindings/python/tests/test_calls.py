@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from quorate import calls
 from quorate.scripts import Scripts
+from quorate.session import ClientLease
 
 REFUSED = "TRYAGAIN this try did nothing"
 NOT_SERVING = "CLUSTERDOWN this node is not serving"
@@ -196,6 +197,35 @@ class Scenarios:
         with self.assertRaises(quorate.Unknown) as raised:
             self.wait(client.incr("a"))
         self.assertIsNone(raised.exception.call)
+
+    def tell_earlier(self, client, seconds):
+        """As if other connections had been told of a renewal so long after this one."""
+        attached = client._caller._attached
+        ((connection, (session, told)),) = attached.items()
+        attached[connection] = session, ClientLease(told.ends - 1800 - seconds, 1800)
+
+    def test_each_connection_is_told_of_a_renewal_within_half_a_term(self):
+        client = self.client()
+        self.wait(client.incr("a"))
+        self.tell_earlier(client, 600)
+        self.wait(client.incr("a"))
+        self.assertEqual(self.cluster.renewed, 0)
+        self.tell_earlier(client, 301)
+        self.wait(client.incr("a"))
+        self.wait(client.incr("a"))
+        self.assertEqual((self.cluster.opened, self.cluster.renewed), (1, 1))
+
+    def test_an_end_that_a_connection_is_told_of_may_be_of_an_earlier_lease(self):
+        client = self.client()
+        self.wait(client.incr("a"))
+        self.tell_earlier(client, 60)
+        self.cluster.fail("SESSION CALL", "EXPIRED the session's lease is over")
+        self.assertEqual(self.wait(client.incr("a")), 2)
+        self.assertEqual((self.cluster.opened, self.cluster.renewed), (1, 1))
+        # Shown the latest one, it is over.
+        self.cluster.fail("SESSION CALL", "EXPIRED the session's lease is over")
+        self.assertEqual(self.wait(client.incr("a")), 3)
+        self.assertEqual((self.cluster.opened, self.cluster.renewed), (2, 1))
 
     def test_a_connection_without_the_session_is_given_it(self):
         client = self.client()

@@ -731,6 +731,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "client_connection_told_long_ago",
+        home: "client",
+        guard: "each connection is told of a renewal within half a term",
+        checks: &[Tests("client", "tests::sessions::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "client_told_of_the_end_too_soon",
+        home: "client",
+        guard: "a session ends when the latest renewal that was told of has been shown",
+        checks: &[Tests("client", "tests::sessions::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "storage_write_without_fence",
         home: "storage",
         guard: "who sees a record's change sees that it is being written",

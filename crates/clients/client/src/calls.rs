@@ -261,7 +261,7 @@ fn heed_call(
     command: &mut Command,
     reply: Reply,
 ) -> Option<Tried> {
-    match held.sessions().judge(loan, reply) {
+    match held.sessions().judge(loan, held, reply) {
         Tried::Answer(Reply::Error(error)) => command.end_call(held, Err(error.into())),
         Tried::Answer(reply) => command.end_call(held, Ok(reply)),
         // Nothing has happened: the command is sent without a number.

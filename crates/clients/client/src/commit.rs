@@ -75,7 +75,8 @@ impl Sessions {
                     held.complete(Some(number));
                     return Err(loan.refused(error, true));
                 }
-                BlockEnd::Refused(error) => match self.judge(&mut loan, Reply::Error(error)) {
+                BlockEnd::Refused(error) => match self.judge(&mut loan, &held, Reply::Error(error))
+                {
                     Tried::Open(failure) => failure,
                     tried => return Err(held.fail(Some(number), tried)),
                 },
@@ -164,7 +165,7 @@ impl Sessions {
             }
             BlockEnd::Answer(reply) => Ok(Answered::Block(reply)),
             BlockEnd::Unknown(reason) => Err(Tried::Open(Failure::TryAgain(reason))),
-            BlockEnd::Refused(error) => Err(self.judge(&mut loan, Reply::Error(error))),
+            BlockEnd::Refused(error) => Err(self.judge(&mut loan, held, Reply::Error(error))),
         }
     }
 }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use quorate_machine::mutant;
+use quorate_rifl::ClientLease;
 
 use crate::parser::{Bounds, Parser};
 use crate::reply::Reply;
@@ -81,6 +82,15 @@ pub(crate) struct Numbers {
     pub(crate) depth: usize,
 }
 
+/// The session that a node knows a connection for.
+#[derive(Clone, Copy)]
+pub(crate) struct Attached {
+    /// The client's own number.
+    pub(crate) number: u64,
+    /// What this connection was told last. Others may have been told of a later renewal.
+    pub(crate) client_lease: ClientLease,
+}
+
 /// A connection.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
@@ -90,8 +100,8 @@ pub(crate) struct Connection {
     sound: bool,
     /// Whether the node watches keys for it.
     pub(crate) watching: bool,
-    /// The session that is attached to it, by the client's own number.
-    pub(crate) session: Option<u64>,
+    /// The session that is attached to it.
+    pub(crate) session: Option<Box<Attached>>,
     /// How its commands are numbered, if the node can number them.
     pub(crate) numbers: Option<Box<Numbers>>,
 }

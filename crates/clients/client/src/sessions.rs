@@ -16,7 +16,7 @@ use quorate_types::limits::SESSION_WINDOW;
 use quorate_types::{Duration, Instant};
 
 use crate::block::Block;
-use crate::connection::{Connection, Numbers};
+use crate::connection::{Attached, Connection, Numbers};
 use crate::error::Error;
 use crate::pool::Loan;
 use crate::reply::{Reply, ServerError};
@@ -164,9 +164,9 @@ impl Sessions {
     /// or opens one. Renews its lease when that is due. Calls wait for the answer: without it, they
     /// might count as calls of the earlier session.
     pub(crate) async fn attach(&self, loan: &mut Loan, held: &mut Held<'_>) -> Result<(), Tried> {
-        let attached = loan.connection().session;
+        let attached = loan.connection().session.as_deref().copied();
         if held.session.is_none() {
-            held.session = self.take(attached).map(share);
+            held.session = self.take(attached.map(|attached| attached.number)).map(share);
         }
         let Some(session) = &held.session else {
             held.session = Some(share(self.open(loan).await?));
@@ -178,21 +178,27 @@ impl Sessions {
         if has_open && let Err(lost) = loan.stop_numbering().await {
             return Err(Tried::Failed(loan.lost(lost)));
         }
-        let (number, next, renewal) = {
+        let (number, next, told, renewal) = {
             let session = lock(session);
-            if attached == Some(session.number) && self.now() < session.client_lease.renew_at() {
+            let attached = attached.filter(|attached| attached.number == session.number);
+            let told = attached.map(|attached| attached.client_lease);
+            let told = told.map(|told| match mutant!("client_connection_told_long_ago") {
+                true => session.client_lease,
+                false => told,
+            });
+            if told.is_some_and(|told| self.now() < told.renew_at()) {
                 return Ok(());
             }
             let words: [&[u8]; 4] = [b"SESSION", b"RENEW", &session.id, &session.until];
             let mut request = Request::one(&words);
             let next = (!has_open).then(|| session.requests.next());
-            if attached != Some(session.number) {
+            if attached.is_none() {
                 match next {
                     Some(next) => number_from(&mut request, next, 1),
                     None => request.push_numbering(&[b"SESSION", b"AUTO", b"OFF"]),
                 }
             }
-            (session.number, next, request)
+            (session.number, next, session.client_lease, request)
         };
         let sent_at = self.now();
         let mut replies = match loan.exchange(&renewal).await {
@@ -204,29 +210,32 @@ impl Sessions {
         }
         match replies.pop().expect("each command has a reply") {
             Reply::Error(error) if error.code == "EXPIRED" => {
-                Err(Tried::Expired(error.to_string()))
+                loan.connection().session = None;
+                Err(lock(session).is_over_as_told(Some(told), error))
             }
             Reply::Error(error) => Err(Tried::Failed(loan.refused(error, false))),
             reply => {
                 let Some((_, until, term)) = read_lease(&reply) else {
                     return Err(Tried::Failed(unexpected("SESSION RENEW", &reply)));
                 };
-                let mut session = lock(session);
-                session.until = until;
-                session.client_lease.renewed(self.term_from(sent_at), term);
-                loan.connection().session = Some(number);
+                let client_lease = ClientLease::new(self.term_from(sent_at), term);
+                lock(session).renewed(until, client_lease);
+                loan.connection().session = Some(Box::new(Attached { number, client_lease }));
                 Ok(())
             }
         }
     }
 
     /// The meaning of the reply to a call.
-    pub(crate) fn judge(&self, loan: &mut Loan, reply: Reply) -> Tried {
+    pub(crate) fn judge(&self, loan: &mut Loan, held: &Held<'_>, reply: Reply) -> Tried {
         let Reply::Error(error) = reply else { return Tried::Answer(reply) };
         match error.code.as_str() {
             "UNKNOWN" => Tried::Open(Failure::TryAgain(error.to_string())),
             code if NO_ANSWERS.contains(&code) => Tried::Failed(loan.refused(error, false)),
-            "EXPIRED" => Tried::Expired(error.to_string()),
+            "EXPIRED" => {
+                let told = loan.connection().session.take().map(|attached| attached.client_lease);
+                lock(held.attached()).is_over_as_told(told, error)
+            }
             "NOSESSION" => {
                 loan.connection().session = None;
                 loan.connection().numbers = None;
@@ -275,11 +284,31 @@ impl Sessions {
             return Err(Tried::Failed(unexpected("SESSION OPEN", &reply)));
         };
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
-        loan.connection().session = Some(number);
-        loan.connection().numbers = numbers(number, Some(0), numbered);
         let client_lease = ClientLease::new(self.term_from(sent_at), term);
+        loan.connection().session = Some(Box::new(Attached { number, client_lease }));
+        loan.connection().numbers = numbers(number, Some(0), numbered);
         let requests = RequestTracker::default();
         Ok(Session { number, id, until, client_lease, requests })
+    }
+}
+
+impl Session {
+    /// A connection was told of a renewal. Answers may overtake each other.
+    fn renewed(&mut self, until: Vec<u8>, client_lease: ClientLease) {
+        if client_lease.over_at() >= self.client_lease.over_at() {
+            (self.until, self.client_lease) = (until, client_lease);
+        }
+    }
+
+    /// A node has said that the session is over. It judges by what it was shown, if it has not known the
+    /// lease from the beginning; so if another connection has been told of a later renewal, this one shows
+    /// that next. A connection that is told of none has been refused for that a moment ago.
+    fn is_over_as_told(&self, told: Option<ClientLease>, error: ServerError) -> Tried {
+        let renewed = told.is_none_or(|told| told.over_at() < self.client_lease.over_at());
+        match renewed && !mutant!("client_told_of_the_end_too_soon") {
+            true => Tried::Failed(Failure::TryAgain(error.to_string())),
+            false => Tried::Expired(error.to_string()),
+        }
     }
 }
 

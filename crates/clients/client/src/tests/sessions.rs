@@ -154,6 +154,49 @@ async fn a_session_is_renewed_at_half_of_its_term() {
     assert_eq!((net.count("SESSION RENEW"), net.count("SESSION OPEN")), (1, 2));
 }
 
+/// Makes a call over another connection than the one that was used last, which is the next one again.
+async fn incr_elsewhere(net: &Net, client: &Client) {
+    net.decide(|_, words| (words[0] == "GET").then_some(Act::AnswerLate(millis(100))));
+    let reader = client.clone();
+    let late = tokio::spawn(async move { reader.get("n").await });
+    tokio::time::sleep(millis(10)).await;
+    client.incr("n").await.unwrap();
+    late.await.unwrap().unwrap();
+    net.decide(|_, _| None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_connection_is_told_of_a_renewal_within_half_a_term() {
+    let net = Net::new();
+    let client = open(builder().pool_size(2), &net).await;
+    client.incr("n").await.unwrap();
+    tokio::time::sleep(millis(16 * 60 * 1_000)).await;
+    incr_elsewhere(&net, &client).await;
+    assert_eq!(net.count("SESSION RENEW"), 1);
+    // What its node would show for it if the lease had another owner now is nearly over.
+    client.incr("n").await.unwrap();
+    assert_eq!(net.count("SESSION RENEW"), 2);
+    client.incr("n").await.unwrap();
+    assert_eq!((net.count("SESSION RENEW"), net.count("SESSION OPEN")), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_a_connection_is_told_of_may_be_of_an_earlier_lease() {
+    let net = Net::new();
+    let client = open(builder().pool_size(2), &net).await;
+    client.incr("n").await.unwrap();
+    tokio::time::sleep(millis(10 * 60 * 1_000)).await;
+    incr_elsewhere(&net, &client).await;
+    let over = || Act::Answer("-EXPIRED the lease is over\r\n".into());
+    net.decide(first_calls([over()]));
+    assert_eq!(client.incr("n").await.unwrap(), 3);
+    assert_eq!(net.count("SESSION OPEN"), 1, "another connection has been told of a later one");
+    // Shown the latest one, it is over.
+    net.decide(first_calls([over()]));
+    assert_eq!(client.incr("n").await.unwrap(), 4);
+    assert_eq!(net.count("SESSION OPEN"), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_term_counts_from_its_request() {
     let net = Net::new();
