@@ -484,10 +484,11 @@ impl SessionClients {
         match (&one.what, answer) {
             // The call goes on, and its client learns of the renewal.
             (What::Call { .. }, Answer::Granted(grant)) => self.renewed(index, one.sent, grant),
-            (What::Call { call, .. }, Answer::Lost(lost)) => {
+            (What::Call { call, grant, .. }, Answer::Lost(lost)) => {
                 self.tries.remove(&number);
-                // The grant that a copy carries may be outdated.
-                if one.copy {
+                // A node judges by what it was shown. The grant that a copy carries may be outdated, and so
+                // may that of a try which was on its way when another one was granted.
+                if one.copy || self.has_later_grant(index, call.lease, grant.until) {
                     self.try_again(world, number, &one);
                 } else {
                     self.lost(world, index, call.lease, lost);
@@ -514,7 +515,9 @@ impl SessionClients {
                     (Request::Close { .. }, Answer::Lost(_)) if asked => {
                         self.clients[index].session = None;
                     }
-                    (Request::Renew { lease, .. }, Answer::Lost(lost)) if asked => {
+                    (Request::Renew { lease, told, .. }, Answer::Lost(lost))
+                        if asked && !self.has_later_grant(index, *lease, *told) =>
+                    {
                         self.lost(world, index, *lease, lost);
                     }
                     _ => {}
@@ -525,6 +528,12 @@ impl SessionClients {
                 self.try_again(world, number, &one);
             }
         }
+    }
+
+    /// Whether a client has been told of a later grant than the one that was shown: it shows that next.
+    fn has_later_grant(&self, index: usize, lease: LeaseId, shown: u64) -> bool {
+        let session = self.clients[index].session.as_ref();
+        session.is_some_and(|one| one.grant.lease == lease && shown < one.grant.until)
     }
 
     fn renewed(&mut self, index: usize, sent: u64, grant: Grant) {
