@@ -105,6 +105,22 @@ fn what_any_node_has_kept_stands_at_all() {
     cluster.assert_quiet(["y", "d"].map(str::to_owned));
 }
 
+/// A read that waits for a while would become a transaction of an owner. What it waits for is no owner.
+#[test]
+fn reads_that_wait_for_a_node_in_doubt_run_when_it_is_not() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    cluster.run_unflushed(1, "write=y:1");
+    cluster.flush_log(3);
+    cut_all(&mut cluster);
+    let asked: Vec<u64> = (1..=3).map(|node| cluster.submit(node, "read=y")).collect();
+    cluster.tick(MLT * 2);
+    cluster.run_for(MLT * 20);
+    for tag in asked {
+        assert_eq!(cluster.read_by(tag), [Some("1")]);
+    }
+    assert_eq!(cluster.probed("zeus: ownership acquired"), 0);
+}
+
 #[test]
 fn a_node_whose_log_has_lost_everything_hears_the_others() {
     let mut cluster = Cluster::logging(Replicas::default(), Logs::Async, (3, 0), |_| 0, u64::from);
