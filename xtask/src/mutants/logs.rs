@@ -248,6 +248,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "zeus_placed_in_doubt",
+        home: "zeus",
+        guard: "what comes to a node in doubt waits there",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_recovers_unheard",
         home: "zeus",
         guard: "a revived node hears who owns its keys, and what others have kept, before it has recovered",

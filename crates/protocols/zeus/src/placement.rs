@@ -104,7 +104,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         command: &P,
         pins: &impl Pins,
     ) -> Place {
-        if self.has_line(origin) || !self.layout.is_active() {
+        // In doubt, this node can't tell who has what, and the others wait for it.
+        let in_doubt = self.layout.in_doubt && !mutant!("zeus_placed_in_doubt");
+        if self.has_line(origin) || !self.layout.is_active() || in_doubt {
             return Place::Here;
         }
         match command.updates() {

@@ -1,6 +1,7 @@
 //! Nodes that keep logs: what waits for them, and what comes back after the loss of power. With three
 //! nodes `y` belongs to 1, 2, 3 in this order.
 
+use quorate_engine::{NoPins, Place};
 use quorate_harness::Logs;
 use quorate_machine::{Machine as _, Outcome, Rng};
 use quorate_storage::Store;
@@ -9,6 +10,7 @@ use quorate_zeus::{Config, DataState, Zeus};
 
 use crate::calls::permit;
 use crate::support::{Cluster, MLT, Node, Replicas};
+use crate::txn::txn;
 
 fn cluster(logs: Logs, replicas: Replicas) -> Cluster {
     let mut cluster = Cluster::logging(replicas, logs, (3, 0), |_| 0, u64::from);
@@ -119,6 +121,19 @@ fn reads_that_wait_for_a_node_in_doubt_run_when_it_is_not() {
         assert_eq!(cluster.read_by(tag), [Some("1")]);
     }
     assert_eq!(cluster.probed("zeus: ownership acquired"), 0);
+}
+
+/// A read that was sent on would find another node in doubt.
+#[test]
+fn operations_at_a_node_in_doubt_run_there() {
+    let mut cluster = cluster(Logs::Async, Replicas::default());
+    cluster.run_unflushed(1, "write=y:1");
+    cut_all(&mut cluster);
+    for origin in 0..20 {
+        let now = cluster.now_at(1);
+        let place = cluster.machine(1).place(now, origin, &txn("read=y"), &NoPins);
+        assert_eq!(place, Place::Here);
+    }
 }
 
 #[test]
