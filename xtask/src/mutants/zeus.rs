@@ -501,6 +501,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     call_mutant(
+        "zeus_member_asks_its_group",
+        "a node that has come into the group of a home key asks nobody about its calls any more",
+        false,
+    ),
+    call_mutant(
         "zeus_found_believed",
         "what a member of the group says of a call counts only if the home key has not moved",
         false,

@@ -390,6 +390,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Puts the questions again that are open: in a new epoch the group of the key may be another.
     pub(crate) fn renew_questions(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let wait = self.wait(now);
+        // Who has come into the group knows by itself.
+        let layout = &self.layout;
+        let is_outside = |home: &Key| !layout.has_all(usize::from(shard_number(home)));
+        self.calls.questions.retain(|_, question| {
+            is_outside(&question.home) || mutant!("zeus_member_asks_its_group")
+        });
         let open = self.calls.questions.iter_mut().filter(|(_, question)| question.room.is_none());
         let mut ids = Vec::new();
         for (id, question) in open {

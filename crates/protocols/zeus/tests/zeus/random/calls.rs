@@ -8,7 +8,7 @@ use quorate_harness::Logs;
 use quorate_machine::Outcome;
 use quorate_types::{Duration, Timestamp};
 
-use super::{Asked, PLAN, Plan, Run, sweep};
+use super::{Asked, PLAN, Plan, Run, run, sweep};
 use crate::sessions::CallName;
 use crate::txn::{Reply, Txn};
 
@@ -104,6 +104,8 @@ fn calls_take_effect_once() {
 fn calls_take_effect_once_while_data_moves() {
     let plan = Plan { calls: 70, steps: 600, spares: 2, keys: 6, trouble: 20, moves: 20, ..PLAN };
     sweep(80, Plan { nodes: 4, replicas: 2, ..plan });
+    // Who has asked the group for a call comes into it.
+    run(448, Plan { nodes: 4, replicas: 2, ..plan }, &mut BTreeMap::new());
     sweep(40, Plan { nodes: 5, ..plan });
     sweep(40, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
     sweep(40, Plan { nodes: 4, replicas: 2, lanes: 2, ..plan });
