@@ -390,7 +390,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Puts the questions again that are open: in a new epoch the group of the key may be another.
     pub(crate) fn renew_questions(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let wait = self.wait(now);
-        // Who has come into the group knows by itself.
+        // A node that has joined the group finds the call among its own records.
         let layout = &self.layout;
         let is_outside = |home: &Key| !layout.has_all(usize::from(shard_number(home)));
         self.calls.questions.retain(|_, question| {

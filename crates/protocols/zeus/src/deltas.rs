@@ -121,7 +121,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         });
         let mut bytes = Vec::new();
         let Some((content, whole)) = found else {
-            // What was copied here at that version was never changed in place.
+            // A value that was copied at this version was not changed in place here, so only the record has it.
             let applied = self.streams.get(&coordinator).and_then(|of| of.applied.get(slot));
             let version = applied.map(|applied| applied.version);
             let record = self.table.lock_existing(key);

@@ -315,7 +315,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if by_default && !self.lanes.has_recovered && !mutant!("zeus_default_owner_early") {
             return false;
         }
-        // Outside the group an owner drops what it has, which a revived member may have lost.
+        // An owner outside the group drops its copy when it agrees, and a revived member of the group may have
+        // lost its own.
         let is_outside = self.log.is_kept && !self.layout.in_group(key);
         if is_outside && !self.lanes.has_recovered && !mutant!("zeus_given_to_a_node_in_doubt") {
             return false;

@@ -116,7 +116,7 @@ impl Stream {
         let applied = self.applied.get_mut(slot).map(|slot| (&slot.items, &mut slot.wholes));
         let (items, wholes) = held.or(applied)?;
         let items = Items::trusted(items);
-        // Of several nodes that replay a transaction one may send a change, and another all of the value.
+        // Two nodes may replay the transaction in different forms: one with the change, one with all of the value.
         let changes = items.iter().any(|item| item.key == key && item.content.is_some());
         (changes && !wholes.contains_key(key)).then_some(wholes)
     }
@@ -319,8 +319,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes.clear();
         }
         let wait = self.wait(now);
-        // Only a node in doubt may know what of it is lost or overwritten everywhere; who learns keys hears of
-        // that with what is replayed.
+        // A node in doubt replays the transaction, too: it may know that some of its values are lost everywhere,
+        // and a learner hears of that only from what is replayed to it.
         let replays = self.layout.in_doubt && self.layout.node_of(coordinator).is_none();
         let followers = followers(&self.layout, checked, &call);
         let replay = replays.then(|| Replay { followers, ..Replay::default() });

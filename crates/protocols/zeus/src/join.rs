@@ -131,7 +131,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             layout.copies(shard) && (!has_joined(shard) || mutant!("zeus_view_forgets_copies"))
         };
         let lacking = Shards::that(is_lacking);
-        // A revived node hears everybody anew: what another one has heard it has not, perhaps.
+        // In each view a revived node asks all members anew: one of them may have heard another one that is gone.
         let unheard = layout.unheard();
         let question = question.filter(|_| unheard.is_empty()).filter(|question| {
             let goes_on =
@@ -207,7 +207,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let of_donor = |shard| layout.donor(shard) == Some(donor);
                 Some((donor, Shards::that(|shard| lacking.contains(shard) && of_donor(shard))))
             };
-            // Those first: a revived donor gives nothing to who learns.
+            // Revived members come first: as long as they wait for each other they give learners nothing.
             let unheard = joining.unheard.first_key_value().map(|(node, shards)| (*node, *shards));
             let owned = unheard.is_some() && !layout.in_doubt;
             let asked = unheard.or_else(learnt);
@@ -333,7 +333,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.counters.copied += 1;
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
         let in_doubt = self.layout.in_doubt;
-        // What this node has restored it gives to its lanes anew.
+        // A revived node gives its other lanes their parts of all that it has restored.
         let has_logged = self.has_logged(meta.version) || self.layout.revived;
         let joining = self.joining.as_mut().expect("it copies");
         if entry.is_under_way {
@@ -343,7 +343,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.log.note_copied();
             }
         } else {
-            // In doubt, it is another member that has a later version under way.
+            // For a node in doubt, another member may have a later version under way.
             let is_later = |awaited: &Timestamp| in_doubt && *awaited > entry.version;
             if !joining.awaited.get(entry.key).is_some_and(is_later) {
                 joining.awaited.remove(entry.key);
@@ -511,8 +511,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         match meta.data {
             DataState::Valid => Some(false),
             DataState::Write => Some(true),
-            // It is sent in this epoch, perhaps by another lane, and committed when all have recovered; but what
-            // this node is about to give away is.
+            // The transaction is sent in this epoch, perhaps by another lane, and is committed when all have
+            // recovered. A key that this node has agreed to give away is committed already.
             DataState::Invalid if to_revived => Some(!self.has_given(key)),
             DataState::Invalid => {
                 let epoch = self.layout.epoch;

@@ -215,8 +215,8 @@ impl Layout {
         }
     }
 
-    /// Whether another node may copy a shard from this one: one that was revived as much as there is here;
-    /// others when all of it is.
+    /// Whether another node may copy a shard from this one. A revived node gets whatever this node has of
+    /// it; a learner waits until this node has all of it.
     pub(crate) fn gives_to(&self, node: NodeId, shard: usize) -> bool {
         self.has_all_at(node, shard) || self.has_all(shard) && !self.revived
     }

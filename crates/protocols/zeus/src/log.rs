@@ -432,7 +432,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
-    /// Promises of this node wait for its log, if they do: what they rest on is everywhere.
+    /// Appends, if promises wait for the log, that all promises from here on do. All that they rest on is at
+    /// every node by now.
     pub(crate) fn append_promised(&mut self, effects: &mut impl Effects<Self>) {
         let waits = self.log.journal.appended() > Lsn::START;
         if self.log.has_begun && waits && !self.log.waited {

@@ -265,7 +265,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         }
         if self.layout.in_doubt && !self.is_reviving() {
-            // Who learns a key would ask in vain for what a later version has overwritten here.
+            // A learner would ask in vain for a value that a later version has overwritten here.
             self.drop_overwritten();
         }
         for coordinator in self.gone() {

@@ -698,8 +698,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let op = self.transactions.ops.get(&id).filter(|op| op.need == Need::Copy);
             let Some(op) = op.filter(|_| !mutant!("zeus_reader_waits_on")) else { continue };
             if self.remote.is_asking(id) || self.layout.in_doubt {
-                // Who has asked other nodes gives up in its own time, and what waits for a node in doubt is
-                // no owner.
+                // A reader that has asked other nodes gives up in its own time, and one at a node in doubt waits
+                // for the doubt to end, which ownership would not hasten.
                 let again_at = now.monotonic + self.config.message_loss_timeout;
                 self.reader_timeouts.push(again_at, id);
                 continue;

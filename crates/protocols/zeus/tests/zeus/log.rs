@@ -31,11 +31,7 @@ fn large() -> Cluster {
 
 /// The power of all nodes goes, and of what was not durable nothing is left. All come back.
 fn cut_all(cluster: &mut Cluster) {
-    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.pool.clear();
-    (1..=3).for_each(|node| cluster.restart(node, u64::from(node)));
-    let roles: Vec<_> = (1..=3).map(|node| (node, Role::Active)).collect();
-    cluster.install(&roles);
+    cluster.lose_power(3);
 }
 
 #[test]
@@ -225,11 +221,7 @@ fn a_change_of_what_is_lost_everywhere_is_lost_as_well() {
     cluster.submit(1, "push=d:,2 push=c:,2");
     cluster.deliver(1, 4, "r-inv");
     cluster.flush_log(4);
-    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.pool.clear();
-    (1..=4).for_each(|node| cluster.restart(node, u64::from(node)));
-    let roles: Vec<_> = (1..=4).map(|node| (node, Role::Active)).collect();
-    cluster.install(&roles);
+    cluster.lose_power(4);
     cluster.run_for(MLT * 20);
     let expected = [",0", ",0,2"].map(|value| Some(value.to_owned()));
     assert_eq!(cluster.run(3, "read=d read=c"), expected);
@@ -329,11 +321,7 @@ fn a_node_replays_also_what_it_does_not_keep() {
     cluster.submit(1, "push=d:,1 push=c:,1");
     cluster.deliver(1, 4, "r-inv");
     cluster.flush_log(4);
-    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.pool.clear();
-    (1..=4).for_each(|node| cluster.restart(node, u64::from(node)));
-    let roles: Vec<_> = (1..=4).map(|node| (node, Role::Active)).collect();
-    cluster.install(&roles);
+    cluster.lose_power(4);
     cluster.deliver_all();
     let expected = [",0,1", ",0,1"].map(|value| Some(value.to_owned()));
     assert_eq!(cluster.run(3, "read=d read=c"), expected);

@@ -62,11 +62,7 @@ fn other() -> String {
 
 /// The power of all goes, and of what was not durable nothing is left. All come back.
 fn cut_all(cluster: &mut Cluster, nodes: u16) {
-    (1..=nodes).for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.pool.clear();
-    (1..=nodes).for_each(|node| cluster.restart(node, u64::from(node)));
-    let roles: Vec<_> = (1..=nodes).map(|node| (node, Role::Active)).collect();
-    cluster.install(&roles);
+    cluster.lose_power(nodes);
     cluster.deliver_all_mail();
 }
 

@@ -345,6 +345,15 @@ impl Cluster {
         self.read_by(tag);
     }
 
+    /// The power of nodes 1 to `count` goes, and nothing is left of what was not durable. All come back.
+    pub(crate) fn lose_power(&mut self, count: u16) {
+        (1..=count).for_each(|node| self.cut_power_unflushed(node));
+        self.pool.clear();
+        (1..=count).for_each(|node| self.restart(node, u64::from(node)));
+        let roles: Vec<_> = (1..=count).map(|node| (node, Role::Active)).collect();
+        self.install(&roles);
+    }
+
     /// The power of three nodes goes, and node 2 alone comes back as a member that has everything.
     pub(crate) fn go_on_from_node_2(&mut self) {
         (1..=3).for_each(|node| self.cut_power_unflushed(node));
