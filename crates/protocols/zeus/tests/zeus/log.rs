@@ -254,6 +254,29 @@ fn who_lives_on_keeps_what_it_owns_of_a_group_that_lost_power() {
     }
 }
 
+/// With four nodes and two replicas `d` belongs to 2 and 3. Node 1 has agreed to give it to node 4, which dies
+/// while 2 and 3 have lost the value.
+#[test]
+fn an_owner_keeps_what_a_group_in_doubt_may_have_lost() {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+    cluster.run_unflushed(1, "write=d:1");
+    cluster.submit(4, "append=d:!");
+    let driver = cluster.pool.first().expect("a request").to.0;
+    cluster.deliver(4, driver, "req");
+    cluster.deliver(driver, 1, "inv");
+    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.crash(4);
+    cluster.pool.clear();
+    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    let roles = [(1, Role::Active), (2, Role::Active), (3, Role::Active), (4, Role::Down)];
+    cluster.install(&roles);
+    // The round of the dead goes on before anybody is heard.
+    cluster.run_some(MLT * 5, |packet| !packet.kind().starts_with("copy"));
+    cluster.run_for(MLT * 20);
+    assert_eq!(cluster.run(2, "read=d"), [Some("1".to_owned())]);
+}
+
 #[test]
 fn what_one_node_has_in_its_log_is_replayed_to_all() {
     let mut cluster = durable();
