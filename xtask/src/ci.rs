@@ -187,7 +187,8 @@ fn run_steps(root: &Path, chosen: &[&Step], begins: impl Fn(&'static str)) -> an
     let begin = Instant::now();
     let mut times = Vec::new();
     for step in chosen {
-        println!("=== {}: {}", step.name, step.describe());
+        let passed = begin.elapsed().as_secs();
+        println!("=== {}, after {passed} s: {}", step.name, step.describe());
         begins(step.name);
         let step_begin = Instant::now();
         let result = step.run(root);
