@@ -273,6 +273,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_commit_waits_for_all",
+        home: "node",
+        guard: "a batch that waits for others begins after a few flushes at the latest",
+        checks: &[Tests("node", "a_batch_waits_for_as_many")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_commit_delay_never_learns",
+        home: "node",
+        guard: "a log whose batches wait in vain begins the next ones at once",
+        checks: &[Tests("node", "where_nobody_comes_back")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_log_without_bound",
         home: "node",
         guard: "no update begins while as much waits for the disk as may",

@@ -11,6 +11,7 @@ use quorate_durability::{Directory, Entry, Identity, Log, Options, Room};
 use quorate_machine::{Rng, mutant};
 use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
 
+use crate::commit_delay::CommitDelay;
 use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
 use crate::engine::KeyspaceLane;
 use crate::facts::{FLUSH_BUCKETS, LogFacts};
@@ -29,6 +30,8 @@ pub(crate) struct LaneLog {
     requests: Vec<DiskRequest>,
     /// The place up to which promises wait.
     promised: Lsn,
+    /// When a batch begins for which promises wait.
+    delay: CommitDelay,
     /// The place of what nobody waits for and whose time has come.
     due: Lsn,
     /// When what nobody waits for is flushed.
@@ -69,6 +72,7 @@ impl LaneLog {
             config,
             requests: Vec::new(),
             promised: Lsn::START,
+            delay: CommitDelay::new(),
             due: Lsn::START,
             flush_at: Instant::NEVER,
             retry_at: Instant::NEVER,
@@ -113,6 +117,11 @@ impl LaneLog {
         self.promised > self.log.durable()
     }
 
+    /// How many entries are not durable.
+    fn waiting(&self) -> u64 {
+        self.log.appended().0 - self.log.durable().0
+    }
+
     /// Whether the disk keeps up, so that updates may begin.
     pub(crate) fn keeps_up(&self) -> bool {
         !matches!(self.log.room(), Room::Congested) || mutant!("node_log_without_bound")
@@ -130,7 +139,9 @@ impl LaneLog {
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.flush_at.min(self.retry_at).min(self.snapshots.next_deadline())
+        let waits_until =
+            if self.log.is_writing() { Instant::NEVER } else { self.delay.deadline() };
+        waits_until.min(self.flush_at).min(self.retry_at).min(self.snapshots.next_deadline())
     }
 
     /// Begins what is due, at the end of a turn.
@@ -149,7 +160,10 @@ impl LaneLog {
         // While a batch is under way, the next one gathers: also what the turn brings in which that one
         // ends, which is why the log is told here and not when an entry comes.
         if !self.log.is_writing() || mutant!("node_batch_within_a_turn") {
-            self.log.want(self.promised.max(self.due));
+            self.log.want(self.due);
+            if self.is_awaited() && self.delay.may_begin(now.monotonic, self.waiting()) {
+                self.log.want(self.promised);
+            }
         }
         self.write();
         if self.is_full() && self.retry_at == Instant::NEVER {
@@ -169,12 +183,14 @@ impl LaneLog {
             DiskOwner::Log => {
                 let bytes = completion.bytes.len() as u64;
                 let disk = &mut requests(&mut self.requests, DiskOwner::Log);
-                let before = self.log.bytes_on_disk();
+                let (before, until_now) = (self.log.bytes_on_disk(), self.log.durable());
                 durable = self.log.complete(completion, disk);
                 if !mutant!("node_blocks_not_counted") {
                     self.snapshots.log_has_grown(self.log.bytes_on_disk() - before);
                 }
                 if let Some(until) = durable {
+                    let entries = until.0 - until_now.0;
+                    self.delay.batch_ended(now.monotonic, took, entries, self.waiting());
                     self.facts.flushed(took, bytes);
                     self.snapshots.log_is_durable(until, &mut self.requests);
                 }

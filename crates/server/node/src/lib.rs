@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod commit_delay;
 mod config;
 mod control;
 mod disk;

@@ -12,8 +12,8 @@ use crate::start::HostedNode;
 /// Descriptors of the process as a whole: standard streams, signals, files that are read in
 /// passing, sockets of the resolver, connections on their way to an error.
 const PROCESS: u64 = 32;
-/// Those of a thread: its poll twice, and what wakes it.
-const OF_THREAD: u64 = 3;
+/// Those of a thread: its poll twice, what wakes it, and its alarm.
+const OF_THREAD: u64 = 4;
 /// Connections to one peer of one lane: one may take the place of another.
 const OF_LINK: u64 = 2;
 /// Listening sockets of a node, that of its administration endpoint included.

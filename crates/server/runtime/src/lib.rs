@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod alarm;
 mod backend;
 mod clients;
 mod clock;

@@ -13,6 +13,7 @@ use quorate_types::{Incarnation, LaneId, NodeId, NodeSet, limits};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::acceptor::Acceptor;
+use crate::alarm::Alarm;
 use crate::backend::NodeFacts;
 use crate::handle::{Handle, Inner, NodeHandle, Stop, ThreadTasks};
 use crate::host::Host;
@@ -116,9 +117,11 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     );
     clock::follow_steps()?;
     let mut polls = Vec::new();
+    let mut alarms = Vec::new();
     let mut parkers = Vec::new();
     for _ in 0..lanes {
         let poll = Poll::new()?;
+        alarms.push(Alarm::new(poll.registry(), Source::Alarm.token())?);
         parkers.push(Arc::new(mesh::parker(poll.registry(), Source::Parker.token())?));
         polls.push(poll);
     }
@@ -149,11 +152,13 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     }
     let mut running = Vec::new();
     let posts = Post::connect(&parkers);
-    for (number, ((poll, post), tasks)) in polls.into_iter().zip(posts).zip(receivers).enumerate() {
+    let each = polls.into_iter().zip(alarms).zip(posts).zip(receivers);
+    for (number, (((poll, alarm), post), tasks)) in each.enumerate() {
         let seat = Seat {
             number,
             registry: poll.registry().try_clone()?,
             poll,
+            alarm,
             post,
             tasks,
             threads: threads.clone(),
@@ -252,6 +257,7 @@ struct Seat {
     number: usize,
     poll: Poll,
     registry: mio::Registry,
+    alarm: Alarm,
     post: Post,
     tasks: crossbeam_channel::Receiver<crate::handle::ThreadTask>,
     threads: Vec<ThreadTasks>,
@@ -285,6 +291,7 @@ impl Seat {
             number: self.number,
             poll: self.poll,
             registry: self.registry,
+            alarm: self.alarm,
             hosts,
             host_of_node: self.host_of_node,
             post: self.post,

@@ -10,6 +10,7 @@ use mio::{Events, Interest, Poll, Registry};
 use quorate_types::{Instant, LaneId, Now};
 
 use crate::acceptor::{Acceptor, Port};
+use crate::alarm::{Alarm, POLL_UNIT};
 use crate::clock;
 use crate::handle::{Stop, ThreadTask, ThreadTasks};
 use crate::host::Host;
@@ -46,6 +47,7 @@ pub(crate) struct LaneThread {
     pub(crate) number: usize,
     pub(crate) poll: Poll,
     pub(crate) registry: Registry,
+    pub(crate) alarm: Alarm,
     pub(crate) hosts: Vec<Host>,
     /// By node id: which of `hosts` it is.
     pub(crate) host_of_node: Vec<Option<usize>>,
@@ -109,8 +111,10 @@ impl LaneThread {
         if busy || keeps_batch {
             return Ok(());
         }
-        // Acknowledgements are a few microseconds away, being woken for them costs tens.
-        let awaits_peers = self.hosts.iter().any(|host| host.lane.is_busy());
+        // Acknowledgements are a few microseconds away, being woken for them costs tens. A disk is
+        // further away.
+        let awaits_peers =
+            self.hosts.iter().any(|host| host.lane.is_busy() && !host.lane.awaits_log());
         let span = if awaits_peers { self.busy_poll.max(ACK_SPIN) } else { self.busy_poll };
         if !span.is_zero() && self.spin(events, span)? {
             return Ok(());
@@ -122,6 +126,12 @@ impl LaneThread {
         } else {
             Some(Duration::ZERO)
         };
+        if let Some(span) = timeout
+            && !span.is_zero()
+            && span < POLL_UNIT
+        {
+            self.alarm.set(span)?;
+        }
         let result = poll(&mut self.poll, events, timeout);
         self.threads[self.number].parker.get_up();
         result
@@ -191,7 +201,7 @@ impl LaneThread {
     fn dispatch(&mut self, now: Now, events: &Events) {
         for event in events {
             match Source::of(event.token()) {
-                Source::Parker => {}
+                Source::Parker | Source::Alarm => {}
                 Source::Client { host, slot } => self.hosts[host].clients.on_event(slot, event),
                 Source::Link { host, peer } => self.hosts[host].on_link_event(now, peer, event),
                 Source::PendingHandshake { host, index } => self.hear_stranger(now, host, index),

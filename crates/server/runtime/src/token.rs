@@ -8,6 +8,8 @@ use quorate_types::NodeId;
 pub(crate) enum Source {
     /// Another thread has unparked this one.
     Parker,
+    /// A moment has come.
+    Alarm,
     /// A node's client port.
     ClientListener { host: usize },
     /// A node's peer port.
@@ -36,6 +38,7 @@ impl Source {
             Self::PendingHandshake { host, index } => (3, host, index),
             Self::Client { host, slot } => (4, host, slot),
             Self::Link { host, peer } => (5, host, usize::from(peer.0)),
+            Self::Alarm => (6, 0, 0),
         };
         Token(kind << KIND_AT | host << HOST_AT | index)
     }
@@ -51,7 +54,8 @@ impl Source {
             2 => Self::PeerListener { host },
             3 => Self::PendingHandshake { host, index },
             4 => Self::Client { host, slot: index },
-            _ => Self::Link { host, peer: NodeId(index as u16) },
+            5 => Self::Link { host, peer: NodeId(index as u16) },
+            _ => Self::Alarm,
         }
     }
 }
@@ -64,6 +68,7 @@ mod tests {
     fn tokens_are_read_back() {
         for source in [
             Source::Parker,
+            Source::Alarm,
             Source::ClientListener { host: 2 },
             Source::PeerListener { host: 8 },
             Source::PendingHandshake { host: 1, index: 255 },

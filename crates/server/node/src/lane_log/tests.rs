@@ -64,10 +64,13 @@ impl Host {
         count
     }
 
-    /// Does everything that was asked for, and what follows from it.
+    /// Does everything that was asked for, and what follows from it, be it a little later.
     fn settle(&mut self) {
         self.turn();
-        while !self.files.is_idle() {
+        while !self.files.is_idle() || self.log.delay.deadline() != Instant::NEVER {
+            if self.files.is_idle() {
+                self.now.monotonic = self.log.delay.deadline();
+            }
             self.turn();
             self.step();
         }
@@ -154,6 +157,30 @@ fn what_comes_next_is_shown_before_it_comes() {
     }
     let (_, restored) = host.restart();
     assert_eq!(restored, entries);
+}
+
+#[test]
+fn a_batch_waits_for_as_many_as_waited_before() {
+    let mut host = Host::new();
+    host.settle();
+    for number in 0..3 {
+        host.append(Durability::Sync, &[number]);
+    }
+    host.settle();
+    let ended = host.now.monotonic;
+    host.append(Durability::Sync, b"first");
+    assert_eq!(host.turn(), 0, "the others will come as well");
+    assert!(host.log.next_deadline() > ended);
+    host.append(Durability::Sync, b"second");
+    host.append(Durability::Sync, b"third");
+    assert!(host.turn() > 0, "all are there");
+    host.settle();
+    let last = host.append(Durability::Sync, b"fourth");
+    assert_eq!(host.turn(), 0);
+    host.now.monotonic = host.log.next_deadline();
+    assert!(host.turn() > 0, "they do not come");
+    host.settle();
+    assert_eq!(host.durable, last);
 }
 
 #[test]
