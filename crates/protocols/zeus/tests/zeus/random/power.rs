@@ -148,7 +148,9 @@ impl Run {
     /// Nodes that keep power while all active members of some group lose it. Often nobody does.
     fn spared(&mut self) -> BTreeSet<u16> {
         let nodes = self.nodes();
-        let spared: BTreeSet<u16> = nodes.filter(|_| self.rng.chance(1, 4)).collect();
+        let mut spared: BTreeSet<u16> = nodes.filter(|_| self.rng.chance(1, 4)).collect();
+        // Who has crashed has its data on its disk alone.
+        spared.retain(|node| self.cluster.hosts[node].up);
         let is_dark = |shard| {
             let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);
             let mut active =
