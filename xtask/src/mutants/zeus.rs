@@ -453,6 +453,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "what a node has applied it applies to keys that it learns before it confirms that again",
         true,
     ),
+    move_mutant(
+        "zeus_heirs_hear_nobody",
+        "who begins a group anew hears what live members have of it",
+        true,
+    ),
+    move_mutant(
+        "zeus_given_before_heirs_have_heard",
+        "an owner outside a group gives nothing away while nobody has the group's data",
+        false,
+    ),
+    move_mutant(
+        "zeus_given_copy_stays_unread",
+        "a copy that was given away is read again by a member of a group begun anew",
+        false,
+    ),
+    move_mutant("zeus_taken_from_nobody", "nobody takes a key that nobody owns", false),
+    move_mutant(
+        "zeus_heirs_not_asked_for_wholes",
+        "who lacks a base in a group begun anew asks the others that begin it",
+        false,
+    ),
     delta_mutant(
         "zeus_delta_on_any_base",
         "a delta is applied to the version that its transaction has overwritten",

@@ -92,7 +92,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) {
         effects.probe("zeus: a follower lacks what a transaction changes");
         for key in keys {
-            let members = || self.layout.directory(key).iter().copied().collect::<NodeSet>();
+            let members = || match self.layout.directory(key) {
+                // Who begins the group anew may have it.
+                [] if !mutant!("zeus_heirs_not_asked_for_wholes") => self.layout.group(key),
+                directory => directory.iter().copied().collect::<NodeSet>(),
+            };
             let whom = self.layout.node_of(coordinator).map_or_else(members, NodeSet::only);
             let message = Message::Lacks { coordinator, slot, key };
             effects.broadcast(whom.without(self.layout.node), &message);

@@ -40,6 +40,8 @@ pub(crate) struct Round {
     agreed: bool,
     /// Whether it has ever agreed to a round since the entry was settled: then the key may have moved.
     pub(crate) given: bool,
+    /// The version of its copy outside the group, which it does not read any more since it has agreed.
+    left: Option<Timestamp>,
     /// Who drives it, in this epoch: they are told if the requester is gone.
     drivers: NodeSet,
     /// Who has agreed, in this epoch, if this node drives it and the requester is gone.
@@ -158,7 +160,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         state: OwnerState,
     ) {
         let before = self.rounds.get(key);
-        let (given, next) = before.map_or((false, None), |round| (round.given, round.next));
+        let (given, left, next) =
+            before.map_or((false, None, None), |round| (round.given, round.left, round.next));
         let is_driver = state == OwnerState::Drive;
         let round = Round {
             at,
@@ -166,6 +169,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             previous,
             agreed: false,
             given,
+            left,
             drivers: is_driver.then_some(self.layout.node).into_iter().collect(),
             agreements: NodeSet::EMPTY,
             wait: Backoff::AT_REST,
@@ -300,11 +304,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.changed.insert(key.into());
             }
         }
+        let mut left = None;
         if is_owner && !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
             // The next owner does not send it what it writes.
-            self.change_meta(key, |meta| meta.data = DataState::Invalid);
+            self.change_meta(key, |meta| {
+                meta.data = DataState::Invalid;
+                left = Some(meta.version);
+            });
         }
         let round = self.rounds.get_mut(key).expect("it is under way");
+        round.left = left.or(round.left);
         (round.agreed, round.given) = (true, true);
         self.tell_agreement(now, key, effects);
     }
@@ -317,8 +326,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         // An owner outside the group drops its copy when it agrees, and a revived member of the group may have
         // lost its own.
-        let is_outside = self.log.is_kept && !self.layout.in_group(key);
-        if is_outside && !self.lanes.has_recovered && !mutant!("zeus_given_to_a_node_in_doubt") {
+        let is_outside = !self.layout.in_group(key);
+        let in_doubt = self.log.is_kept && !self.lanes.has_recovered;
+        if is_outside && in_doubt && !mutant!("zeus_given_to_a_node_in_doubt") {
+            return false;
+        }
+        // If all have died that had the key, its heirs may not have heard of it.
+        let is_given_up = self.layout.directory(key).is_empty();
+        if is_outside && is_given_up && !mutant!("zeus_given_before_heirs_have_heard") {
             return false;
         }
         if !self.pipeline.is_done_with(key) {
@@ -395,7 +410,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         round.agreements.insert(from);
         let Round { previous, requester, agreements, .. } = *round;
         let arbiters = self.layout.arbiters(previous.owner, key);
-        if !arbiters.is_subset(agreements) {
+        let has_owner = self.layout.owner(previous.owner, key).is_some();
+        let has_owner = has_owner || mutant!("zeus_taken_from_nobody");
+        if !arbiters.is_subset(agreements) || !has_owner {
             return;
         }
         effects.probe("zeus: a round is settled without its requester");
@@ -464,12 +481,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_known = self.rounds.contains_key(key) || meta.round != Timestamp::ZERO;
         let after = self.layout.node_of(owner);
         let has_moved = is_known && after.is_some() && before != after;
-        let next = self.rounds.remove(key).and_then(|round| round.next);
+        let round = self.rounds.remove(key);
+        let (left, next) = round.map_or((None, None), |round| (round.left, round.next));
         self.changed.insert(key.into());
         let is_owner = after == Some(self.layout.node);
         if self.layout.in_group(key) || is_owner {
             self.change_meta(key, |meta| {
                 *meta = if has_moved { meta.moved() } else { *meta };
+                // It is of the group now, and nobody else may have what was committed.
+                if left == Some(meta.version) && !mutant!("zeus_given_copy_stays_unread") {
+                    meta.data = DataState::Valid;
+                }
                 (meta.round, meta.owner, meta.state) = (at, owner, OwnerState::Valid);
             });
             self.next.extend(next.map(|next| (key.into(), next)));

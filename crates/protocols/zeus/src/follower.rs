@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Collection, Command, Effects, LaneShared, Record, Table, mutant};
+use quorate_types::placement::shard_of;
 use quorate_types::{Epoch, Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::called::Answered;
@@ -319,9 +320,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes.clear();
         }
         let wait = self.wait(now);
-        // A node in doubt replays the transaction, too: it may know that some of its values are lost everywhere,
-        // and a learner hears of that only from what is replayed to it.
-        let replays = self.layout.in_doubt && self.layout.node_of(coordinator).is_none();
+        // A node in doubt, or an heir, replays the transaction, too: it may know that some of its values are lost
+        // everywhere, and a learner hears of that only from what is replayed to it.
+        let inherits = |item: Item<'_>| self.layout.inherits(shard_of(item.key));
+        let replays = self.layout.node_of(coordinator).is_none()
+            && (self.layout.in_doubt || checked.iter().any(inherits));
         let followers = followers(&self.layout, checked, &call);
         let replay = replays.then(|| Replay { followers, ..Replay::default() });
         let heard = self.layout.epoch;

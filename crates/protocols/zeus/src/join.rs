@@ -40,8 +40,9 @@ const NAMED: usize = 64;
 pub(crate) struct Joining {
     /// Shards that are not copied.
     lacking: Shards,
-    /// Members that a revived node has yet to hear, of shards that it has (`revival.rs`).
-    unheard: BTreeMap<NodeId, Shards>,
+    /// Members that this node has yet to hear, of shards of which nobody else has all (`revival.rs`): of all
+    /// that they have, or of the keys that they own.
+    unheard: BTreeMap<(bool, NodeId), Shards>,
     question: Option<Question>,
     /// The number of the question, in this life. It is the same when the question is put again: on a
     /// slow link the answer to the first time is the first to come.
@@ -127,12 +128,23 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             !before.is_live() || (0..SHARDS).all(|shard| !serves(shard) || has_joined(shard)),
             "a member of a group has what the group has"
         );
+        // What an heir waits for may be lost by now, and somebody else may have what was there before.
+        let waits =
+            |shard| layout.inherits(shard) && awaited.keys().any(|key| shard_of(key) == shard);
+        let has_others = !layout.live.without(layout.node).is_empty();
+        let hears =
+            |shard| has_others && layout.inherits(shard) && !mutant!("zeus_heirs_hear_nobody");
         let is_lacking = |shard| {
-            layout.copies(shard) && (!has_joined(shard) || mutant!("zeus_view_forgets_copies"))
+            let has_all = has_joined(shard) && !waits(shard);
+            (layout.copies(shard) || hears(shard))
+                && (!has_all || mutant!("zeus_view_forgets_copies"))
         };
         let lacking = Shards::that(is_lacking);
-        // In each view a revived node asks all members anew: one of them may have heard another one that is gone.
-        let unheard = layout.unheard();
+        // In each view it asks all members anew: one of them may have heard another one that is gone.
+        let unheard = layout.unheard(&lacking);
+        if lacking.iter().any(hears) {
+            effects.probe("zeus: begins a shard anew");
+        }
         let question = question.filter(|_| unheard.is_empty()).filter(|question| {
             let goes_on =
                 |shard: usize| stays.contains(shard) && layout.donor(shard) == Some(question.donor);
@@ -140,7 +152,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         });
         let backoff = Backoff::default();
         let mut joining = Joining { lacking, unheard, question, request, backoff, awaited };
-        let goes_on = |shard| stays.contains(shard) && !layout.has_all(shard);
+        let goes_on =
+            |shard| stays.contains(shard) && !layout.has_all(shard) && !layout.inherits(shard);
         joining.awaited.retain(|key, _| goes_on(shard_of(key)));
         let learns = !layout.is_active() || (0..SHARDS).any(|shard| layout.learns(shard));
         self.joining = learns.then_some(joining);
@@ -208,11 +221,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 Some((donor, Shards::that(|shard| lacking.contains(shard) && of_donor(shard))))
             };
             // Revived members come first: as long as they wait for each other they give learners nothing.
-            let unheard = joining.unheard.first_key_value().map(|(node, shards)| (*node, *shards));
-            let owned = unheard.is_some() && !layout.in_doubt;
-            let asked = unheard.or_else(learnt);
-            let begin = |(donor, shards)| Question { donor, shards, owned, cursor: 0, calls: None };
-            joining.question = asked.map(begin);
+            let unheard = joining.unheard.first_key_value();
+            let unheard = unheard.map(|((owned, node), shards)| (*node, *shards, *owned));
+            let asked = unheard.or_else(|| learnt().map(|(donor, shards)| (donor, shards, false)));
+            joining.question = asked.map(|(donor, shards, owned)| Question {
+                donor,
+                shards,
+                owned,
+                cursor: 0,
+                calls: None,
+            });
         }
         joining.backoff.begin(now, self.config.message_loss_timeout);
         match &joining.question {
@@ -287,11 +305,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn end_question(&mut self) {
         let Some(joining) = &mut self.joining else { return };
         let Some(question) = joining.question.take() else { return };
-        let (copied, lacking) = (question.shards, joining.lacking);
-        joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
-        if joining.unheard.get(&question.donor) == Some(&copied) {
-            joining.unheard.remove(&question.donor);
+        let Question { donor, shards, owned, .. } = question;
+        if joining.unheard.get(&(owned, donor)) == Some(&shards) {
+            joining.unheard.remove(&(owned, donor));
         }
+        let (unheard, lacking) = (&joining.unheard, joining.lacking);
+        let is_unheard = |shard| unheard.values().any(|shards| shards.contains(shard));
+        let copied = Shards::that(|shard| shards.contains(shard) && !is_unheard(shard));
+        joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
         self.end_copy_of_calls(&copied);
     }
 
@@ -332,7 +353,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         self.counters.copied += 1;
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
-        let in_doubt = self.layout.in_doubt;
+        let hears_all = self.layout.in_doubt || self.layout.inherits(shard_of(entry.key));
         // A revived node gives its other lanes their parts of all that it has restored.
         let has_logged = self.has_logged(meta.version) || self.layout.revived;
         let joining = self.joining.as_mut().expect("it copies");
@@ -343,8 +364,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.log.note_copied();
             }
         } else {
-            // For a node in doubt, another member may have a later version under way.
-            let is_later = |awaited: &Timestamp| in_doubt && *awaited > entry.version;
+            // Where all members are asked, another one may have a later version under way.
+            let is_later = |awaited: &Timestamp| hears_all && *awaited > entry.version;
             if !joining.awaited.get(entry.key).is_some_and(is_later) {
                 joining.awaited.remove(entry.key);
             }
@@ -494,8 +515,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn push_entries(&mut self, keys: &[Key], to: NodeId, entries: &mut Vec<u8>) -> bool {
         let mut found = Vec::new();
         for key in keys {
-            let to_revived = self.layout.has_all_at(to, shard_of(key));
-            let Some(is_under_way) = self.is_under_way(key, to_revived) else { return false };
+            let tells_all = self.layout.tells_all(to, shard_of(key));
+            let Some(is_under_way) = self.is_under_way(key, tells_all) else { return false };
             found.push((key, is_under_way));
         }
         for (key, is_under_way) in found {
@@ -506,14 +527,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Whether the replica gets the value of a key with a transaction: it is a follower of each that is
     /// under way in this epoch. `None` if nobody here knows.
-    fn is_under_way(&mut self, key: &[u8], to_revived: bool) -> Option<bool> {
+    fn is_under_way(&mut self, key: &[u8], tells_all: bool) -> Option<bool> {
         let meta = self.meta(key);
         match meta.data {
             DataState::Valid => Some(false),
             DataState::Write => Some(true),
             // The transaction is sent in this epoch, perhaps by another lane, and is committed when all have
             // recovered. A key that this node has agreed to give away is committed already.
-            DataState::Invalid if to_revived => Some(!self.has_given(key)),
+            DataState::Invalid if tells_all => Some(!self.has_given(key)),
             DataState::Invalid => {
                 let epoch = self.layout.epoch;
                 let streams = self.streams.values().flat_map(|stream| stream.applied.values());

@@ -16,7 +16,7 @@ use core::hash::{Hash, Hasher};
 use quorate_machine::mutant;
 use quorate_rifl::Permit;
 use quorate_types::placement::{self, SHARDS, shard_of};
-use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View};
+use quorate_types::{Epoch, Incarnation, MemberNumber, NodeId, NodeSet, Role, View};
 
 /// The members of a view, and the groups that follow from it.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +58,9 @@ struct Shard {
     keepers: NodeSet,
     /// The active members of both.
     readers: NodeSet,
-    /// Whether this node, if it learns the shard, copies it from somebody: from an active member of the
-    /// group, or, when that has become one, from a live one that is there for longer. Otherwise all
-    /// have died that had it, and nothing is left.
-    has_source: bool,
+    /// If all have died that had it: who begins it anew, with what any live member has of it. Otherwise its
+    /// keepers copy it from an active member of the group.
+    heirs: NodeSet,
 }
 
 impl Hash for Layout {
@@ -121,15 +120,12 @@ impl Layout {
                 group.iter().copied().filter(|node| active.contains(*node)).collect();
             let has_all: NodeSet = directory.iter().copied().collect();
             may_place &= has_all.is_empty() || !next.intersection(active).is_empty();
-            let is_older = |other: &&Member| {
-                group.contains(&other.node)
-                    && other.role != Role::Down
-                    && (own.is_some_and(|own| other.number < own) || !group.contains(&node))
-            };
+            let keepers = group.iter().copied().fold(next, NodeSet::with).intersection(view.live());
+            let heirs = if directory.is_empty() { keepers } else { NodeSet::EMPTY };
             Shard {
-                has_source: !directory.is_empty() || view.members.iter().any(|m| is_older(&m)),
+                heirs,
                 is_placed: group.contains(&node),
-                keepers: group.into_iter().fold(next, NodeSet::with).intersection(view.live()),
+                keepers,
                 readers: match mutant!("zeus_leaver_reads") {
                     true => has_all,
                     false => has_all.intersection(next),
@@ -188,7 +184,18 @@ impl Layout {
 
     /// Whether it learns a shard that somebody has.
     pub(crate) fn copies(&self, shard: usize) -> bool {
-        self.learns(shard) && self.shards[shard].has_source
+        self.learns(shard) && !self.inherits(shard)
+    }
+
+    /// Whether it begins a shard anew: all have died that had it, and others may have some of it.
+    pub(crate) fn inherits(&self, shard: usize) -> bool {
+        self.shards[shard].heirs.contains(self.node)
+    }
+
+    /// Whether another node gets whatever this one has of a shard: nobody has all of it, or that node had
+    /// it before the power went.
+    pub(crate) fn tells_all(&self, node: NodeId, shard: usize) -> bool {
+        self.has_all_at(node, shard) || self.shards[shard].heirs.contains(node)
     }
 
     /// The first node that has all of a shard.
@@ -209,16 +216,17 @@ impl Layout {
 
     /// Whether this node copies a shard from another one.
     pub(crate) fn copies_from(&self, node: NodeId, shard: usize) -> bool {
-        match self.has_all(shard) {
-            true => self.revived && self.live.contains(node),
+        let hears_all = self.inherits(shard) || self.has_all(shard) && self.revived;
+        match hears_all || self.has_all(shard) {
+            true => hears_all && self.live.contains(node),
             false => self.donor(shard) == Some(node),
         }
     }
 
-    /// Whether another node may copy a shard from this one. A revived node gets whatever this node has of
-    /// it; a learner waits until this node has all of it.
+    /// Whether another node may copy a shard from this one. Who is to have all of it before anybody else has
+    /// gets whatever this node has; a learner waits until this node has all of it.
     pub(crate) fn gives_to(&self, node: NodeId, shard: usize) -> bool {
-        self.has_all_at(node, shard) || self.has_all(shard) && !self.revived
+        self.tells_all(node, shard) || self.has_all(shard) && !self.revived
     }
 
     /// The live members that keep the shard up to date.

@@ -210,6 +210,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a transaction waits for its origin",
         "zeus: a transaction waits for what it depends on",
         "zeus: all nodes have recovered",
+        "zeus: begins a shard anew",
         "zeus: goes on from its log",
         "zeus: ownership acquired",
         "zeus: an expired value is deleted",

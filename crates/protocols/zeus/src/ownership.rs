@@ -229,6 +229,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.open(now, key, requester.stamp, false, effects);
         }
         let owner = self.layout.owner(previous.owner, key);
+        if owner.is_none() && !mutant!("zeus_taken_from_nobody") {
+            return effects.ignored("zeus: ACK of a round of a key that nobody owns");
+        }
         let acquisition = self.acquisitions.get_mut(key).expect("it is open");
         // Agreements to a round that begins from an earlier owner do not count.
         let newer = |tally: &Tally| {

@@ -8,6 +8,10 @@
 //! rounds of keys whose owners are gone, and others remember them: the rounds that it begins later are above
 //! all clocks that it has heard of by then, so above all rounds.
 //!
+//! **Heirs** hear the others in the same way: nodes that begin a shard anew of which all have died for good that
+//! had it. A node outside the group that owns one of its keys has the value, too, so they ask every live
+//! member for all that it keeps of the shard, and say that they have copied it when all have answered.
+//!
 //! **Where promises did not wait for the log** (`durability = "async"`), each has lost another part of what
 //! was done last, so none of them is what the others were told: they are *in doubt*. Such a node takes in what
 //! each other live member has of its shards: it copies as a learner does (`join.rs`) and takes over what
@@ -34,7 +38,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::placement::SHARDS;
+use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{LaneId, MemberNumber, NodeId};
 
 use crate::layout::{Layout, Shards};
@@ -46,8 +50,10 @@ use crate::state::{Key, Zeus};
 const DOUBT_CELL: usize = 2;
 
 impl Layout {
-    /// The members that a revived node must hear, and of which shards.
-    pub(crate) fn unheard(&self) -> BTreeMap<NodeId, Shards> {
+    /// The members that this node must hear, and of which shards: of those that it inherits and lacks all that
+    /// each other one has; if it is revived, of its own ones that, too, or what each owns. Which of the two
+    /// it asks for comes first.
+    pub(crate) fn unheard(&self, lacking: &Shards) -> BTreeMap<(bool, NodeId), Shards> {
         let shards = Shards::that(|shard| self.has_all(shard));
         let is_older = |node| {
             self.members.iter().any(|(number, other)| *other == node && *number < self.number)
@@ -58,7 +64,16 @@ impl Layout {
         };
         let is_asked = self.revived && !shards.is_empty();
         let asked = asked.without(self.node).into_iter().filter(|_| is_asked);
-        asked.map(|node| (node, shards)).collect()
+        let mut unheard: BTreeMap<_, _> =
+            asked.map(|node| ((!self.in_doubt, node), shards)).collect();
+        let inherited = Shards::that(|shard| lacking.contains(shard) && self.inherits(shard));
+        if !inherited.is_empty() {
+            for node in self.live.without(self.node) {
+                let shards = unheard.entry((false, node)).or_default();
+                *shards = Shards::that(|shard| shards.contains(shard) || inherited.contains(shard));
+            }
+        }
+        unheard
     }
 }
 
@@ -116,7 +131,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) -> Option<Vec<u8>> {
         let is_gone = self.layout.node_of(coordinator).is_none();
-        let knows = self.layout.in_doubt && !self.is_reviving();
+        let has_heard = self.layout.in_doubt && !self.is_reviving();
+        let has_copied = |key| self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
+        let inherits = |key| self.layout.inherits(shard_of(key)) && has_copied(key);
+        let knows = has_heard || lacking.iter().all(|key| inherits(key));
         if !is_gone || !knows || mutant!("zeus_lost_base_awaited") {
             return None;
         }

@@ -293,3 +293,158 @@ fn what_is_applied_is_applied_to_keys_that_a_node_learns() {
         learns_what_a_transaction_has_written(large, dies);
     }
 }
+
+/// With four nodes and two replicas `d` belongs to 2 and 3, which die for good while node 1 owns it.
+#[test]
+fn who_begins_a_group_anew_hears_who_owns_its_keys() {
+    let mut cluster = four(2, 0);
+    cluster.run(1, "write=d:1");
+    cluster.expel(&[2, 3]);
+    cluster.deliver_all();
+    cluster.rejoin(2);
+    assert!(!cluster.is_caught_up(2), "it has not heard the others");
+    cluster.deliver_all();
+    assert!(cluster.is_caught_up(2));
+    cluster.set_role(2, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(cluster.writers("d"), [1]);
+    assert_eq!(cluster.run(2, "append=d:!"), [Some("1".to_owned())]);
+    cluster.rejoin(3);
+    cluster.deliver_all();
+    cluster.set_role(3, Role::Active);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(3, "read=d"), [Some("1!".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// The same, where nodes 2 and 3 are removed: nodes 1 and 4 are the next group, and both begin with nothing
+/// but what node 1 owns.
+#[test]
+fn who_takes_over_from_a_group_that_died_hears_who_owns_its_keys() {
+    let mut cluster = four(2, 0);
+    cluster.run(1, "write=d:1");
+    cluster.expel(&[2, 3]);
+    cluster.deliver_all();
+    cluster.remove(2);
+    cluster.remove(3);
+    assert!(!cluster.is_caught_up(4), "it has not heard node 1");
+    cluster.run_for(MLT * 5);
+    assert!([1, 4].into_iter().all(|node| cluster.is_caught_up(node)));
+    cluster.place();
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.group("d"), [1, 4]);
+    assert_eq!(cluster.writers("d"), [1]);
+    assert_eq!(cluster.run(4, "append=d:!"), [Some("1".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// With four nodes and two replicas `d` belongs to 2 and 3. Node 1 owns it, and has agreed to give it to
+/// node 4 when the three others die.
+fn owner_is_left_alone() -> Cluster {
+    let mut cluster = four(2, 0);
+    cluster.run(1, "write=d:1");
+    cluster.submit(4, "append=d:!");
+    let driver = cluster.pool.first().expect("a request").to.0;
+    cluster.deliver(4, driver, "req");
+    cluster.deliver(driver, 1, "inv");
+    cluster.expel(&[2, 3, 4]);
+    cluster.run_for(MLT * 5);
+    cluster
+}
+
+#[test]
+fn an_owner_keeps_what_it_owns_until_a_group_has_it() {
+    let mut cluster = owner_is_left_alone();
+    cluster.rejoin(2);
+    cluster.run_for(MLT * 5);
+    assert!(cluster.is_caught_up(2));
+    cluster.set_role(2, Role::Active);
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.run(2, "read=d"), [Some("1".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// The same, where node 1 takes over from the group.
+#[test]
+fn a_copy_that_was_given_away_is_read_again_in_a_group_begun_anew() {
+    let mut cluster = owner_is_left_alone();
+    cluster.remove(2);
+    cluster.remove(3);
+    cluster.run_for(MLT * 5);
+    cluster.place();
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.run(1, "read=d"), [Some("1".to_owned())]);
+    cluster.rejoin(4);
+    cluster.run_for(MLT * 5);
+    assert!(cluster.is_caught_up(4));
+    cluster.set_role(4, Role::Active);
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.run(4, "append=d:!"), [Some("1".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// Node 3, which learns `d`, has heard of a round when node 2 dies, the only one that had the key.
+#[test]
+fn nobody_takes_a_key_that_nobody_owns() {
+    let mut cluster = four(2, 0);
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.rejoin(3);
+    let asked = cluster.submit(4, "append=d:!");
+    cluster.deliver(4, 2, "req");
+    cluster.deliver(2, 3, "inv");
+    cluster.expel(&[2]);
+    cluster.run_for(MLT * 5);
+    cluster.assert_open(asked);
+    assert!(cluster.is_caught_up(3));
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.read_by(asked), [None]);
+    assert_eq!(cluster.writers("d"), [4]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// With four nodes and two replicas `d` belongs to 2 and 3, and `c` to 1 and 4. Node 4 replays a change of a
+/// list that is lost with its group.
+#[test]
+fn a_change_of_what_a_group_has_lost_is_lost_as_well() {
+    let mut cluster = Cluster::large(4, |_| 0);
+    cluster.run(1, "put=d:,0 put=c:,0");
+    cluster.submit(1, "push=d:,1 push=c:,1");
+    cluster.deliver(1, 4, "r-inv");
+    [1, 2, 3].into_iter().for_each(|node| cluster.crash(node));
+    cluster.start(2, 7);
+    let (down, active) = (Role::Down, Role::Active);
+    cluster.install(&[(1, down), (2, Role::Shadow), (3, down), (4, active)]);
+    cluster.run_for(MLT * 20);
+    assert!(cluster.is_caught_up(2));
+    cluster.set_role(2, active);
+    cluster.run_for(MLT * 20);
+    assert_eq!(cluster.run(4, "read=d read=c"), [None, Some(",0,1".to_owned())]);
+    cluster.assert_quiet(["c".to_owned(), "d".to_owned()]);
+}
+
+/// Node 3 learns `d` and replays a change of it to node 2, which begins the group anew as well.
+#[test]
+fn who_begins_a_group_anew_is_told_all_of_a_value_by_another_that_does() {
+    let mut cluster = Cluster::large(4, |_| 0);
+    cluster.run(1, "put=d:,0");
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.rejoin(3);
+    cluster.deliver_all();
+    cluster.submit(1, "push=d:,1");
+    cluster.deliver(1, 3, "r-inv");
+    [1, 2].into_iter().for_each(|node| cluster.crash(node));
+    cluster.start(2, 7);
+    let (down, shadow) = (Role::Down, Role::Shadow);
+    cluster.install(&[(1, down), (2, shadow), (3, shadow), (4, Role::Active)]);
+    cluster.run_for(MLT * 20);
+    for node in [2, 3] {
+        assert!(cluster.is_caught_up(node), "node {node}");
+        cluster.set_role(node, Role::Active);
+        cluster.run_for(MLT * 20);
+    }
+    assert_eq!(cluster.run(2, "read=d"), [Some(",0,1".to_owned())]);
+    cluster.assert_quiet(["d".to_owned()]);
+}

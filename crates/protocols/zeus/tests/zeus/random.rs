@@ -5,9 +5,11 @@
 //! `quorate-check` judges what the clients saw as strictly serializable.
 
 mod calls;
+mod deaths;
 mod extras;
 mod power;
 mod remote;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +44,8 @@ struct Plan {
     trouble: u64,
     /// Of 1000 steps, how many add or remove a member, or take note that data has arrived.
     moves: u64,
+    /// Of 1000 steps, in how many all members that have some group's data die for good.
+    deaths: u64,
     /// How far apart wall clocks are, in microseconds.
     skew: u64,
     /// Of 100 transactions, how many are made where the keys are used most at present.
@@ -85,6 +89,7 @@ const PLAN: Plan = Plan {
     repeated: 50,
     trouble: 10,
     moves: 0,
+    deaths: 0,
     skew: 40_000,
     locality: 50,
     sent: 10,
@@ -126,6 +131,8 @@ struct Run {
     looks: BTreeMap<u64, (u64, Option<Instant>)>,
     /// Watches of absent keys that have held, and such that have not.
     watched: [u64; 2],
+    /// Keys of groups that died, and when.
+    given_up: Vec<(u64, String)>,
     sessions: Sessions,
     disorder: Disorder,
     /// Where most transactions are made.
@@ -164,6 +171,7 @@ impl Run {
             answered: BTreeMap::new(),
             looks: BTreeMap::new(),
             watched: [0, 0],
+            given_up: Vec::new(),
             sessions: Sessions::default(),
             disorder: Disorder::new(plan.nodes + plan.spares, plan.lost, plan.repeated),
             favourite: 1,
@@ -298,14 +306,20 @@ impl Run {
         1..=self.plan.nodes + self.plan.spares
     }
 
-    /// Whether an active replica of every key that runs is left without this node, and of every shard if
-    /// data moves.
+    /// The members of a shard's group.
+    fn group_of(&self, shard: usize) -> impl Iterator<Item = u16> {
+        let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);
+        group.into_iter().map(|node| node.0)
+    }
+
+    /// Whether an active replica of every key that runs is left without this node, if there is one, and of
+    /// every shard if data moves.
     fn is_spare(&self, node: u16) -> bool {
+        let is_active = |other: &u16| self.role(*other) == Some(Role::Active);
         let is_left = |shard| {
-            let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);
-            group.into_iter().map(|node| node.0).filter(|other| *other != node).any(|other| {
-                self.role(other) == Some(Role::Active) && self.cluster.hosts[&other].up
-            })
+            let mut active = self.group_of(shard).filter(is_active).peekable();
+            let is_given_up = active.peek().is_none();
+            is_given_up || active.any(|other| other != node && self.cluster.hosts[&other].up)
         };
         match self.plan.moves {
             0 => self.keys().iter().map(|key| placement::shard_of(key.as_bytes())).all(is_left),
@@ -369,6 +383,7 @@ impl Run {
             Some(Role::Active) if self.rng.chance(1, 3) => self.depart(node, !departs),
             Some(_) if departs && !self.cluster.view.placed.contains(NodeId(node)) => {
                 self.cluster.crash(node);
+                self.note_given_up();
                 self.disorder.remove(&mut self.cluster, node);
             }
             // It may be a while before it starts.
@@ -376,6 +391,7 @@ impl Run {
             None => self.come_back(node),
             Some(_) if self.cluster.view.members.len() > 2 && self.is_spare(node) => {
                 self.cluster.crash(node);
+                self.note_given_up();
                 self.disorder.remove(&mut self.cluster, node);
             }
             Some(_) => {}
@@ -401,6 +417,9 @@ impl Run {
         }
         if self.rng.chance(self.plan.moves, 1000) {
             self.move_data();
+        }
+        if self.plan.deaths > 0 && self.rng.chance(self.plan.deaths, 1000) {
+            self.end_group();
         }
         if self.rng.chance(self.plan.pins, 1000) {
             let node = self.node();
@@ -447,13 +466,18 @@ impl Run {
                 _ => {}
             }
         }
+        while let Some(node) = self.lost_member() {
+            self.come_back(node);
+        }
         self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
         self.cluster.run_for(Duration::from_millis(1_000));
-        for node in self.nodes() {
-            if self.role(node) == Some(Role::Shadow) && self.cluster.is_caught_up(node) {
-                self.cluster.set_role(node, Role::Active);
-                self.cluster.run_for(Duration::from_millis(200));
-            }
+        // Some copy from others that have to be active first.
+        let may_serve = |run: &Self, node: u16| {
+            run.role(node) == Some(Role::Shadow) && run.cluster.is_caught_up(node)
+        };
+        while let Some(node) = self.nodes().find(|node| may_serve(self, *node)) {
+            self.cluster.set_role(node, Role::Active);
+            self.cluster.run_for(Duration::from_millis(200));
         }
         if self.has_arrived() {
             self.cluster.place();
@@ -517,72 +541,6 @@ impl Run {
                 }
             }
         }
-    }
-
-    /// A watch of an absent key notes a version above all that was written before, and below all that is
-    /// written later; so it fails if there is any such write. It fails for nothing only if time has passed.
-    fn check_watches(&mut self) {
-        let reply = |tag: u64| match self.answered.get(&tag) {
-            Some((Outcome::Done(reply), at)) => Some((&reply[0], *at)),
-            _ => None,
-        };
-        let mut watched = [0, 0];
-        for (look, (watch, looked_at)) in &self.looks {
-            let (Some((noted, noted_at)), Some((found, _))) = (reply(*watch), reply(*look)) else {
-                continue;
-            };
-            if noted.value.is_some() || found.value.is_some() {
-                continue;
-            }
-            let key = self.asked[watch].txn.0[0].key();
-            let is_write = |step: &Step| step.key() == key && step.is_update();
-            let writers = self.asked.iter().filter(|(_, asked)| asked.txn.0.iter().any(is_write));
-            // Without a follower nobody is told of it.
-            let told = writers.clone().filter_map(|(tag, _)| self.cluster.stamps.get(tag).copied());
-            let sent = self.cluster.subject.written.iter();
-            let sent = sent.filter(|(_, written)| written.keys.iter().any(|(k, _)| k == key));
-            let writes: Vec<Timestamp> = sent.map(|(version, _)| *version).chain(told).collect();
-            let is_any_open = writers.clone().any(|(tag, _)| {
-                !matches!(self.answered.get(tag), Some((Outcome::Done(_) | Outcome::Refused(_), _)))
-            });
-            for (tag, version) in &self.cluster.stamps {
-                let asked = &self.asked[tag];
-                if !writes.contains(version) {
-                    continue;
-                }
-                let is_before =
-                    self.answered.get(tag).is_some_and(|(_, at)| *at < self.asked[watch].invoke);
-                assert!(!is_before || *version <= noted.version, "op {watch} missed op {tag}");
-                let is_after = asked.invoke > noted_at;
-                assert!(!is_after || *version > noted.version, "op {tag} is below op {watch}");
-            }
-            let holds = found.is_as(noted);
-            watched[usize::from(!holds)] += 1;
-            let until = self.cluster.stamps.get(look).copied();
-            let is_between = |version: &Timestamp| {
-                *version > noted.version && until.is_none_or(|until| *version < until)
-            };
-            let told = |version: &Timestamp| {
-                let tag = self.cluster.stamps.iter().find(|(_, stamp)| *stamp == version);
-                tag.is_some_and(|(tag, _)| {
-                    self.answered.get(tag).is_some_and(|(_, at)| *at < self.asked[look].invoke)
-                })
-            };
-            assert!(
-                !holds || !writes.iter().any(|version| is_between(version) && told(version)),
-                "op {look} has not seen that {key} was made since op {watch}"
-            );
-            let may_fail_at =
-                self.asked[watch].sent_at + Duration::from_millis(self.plan.collect_ms);
-            assert!(
-                holds
-                    || is_any_open
-                    || writes.iter().any(is_between)
-                    || looked_at.expect("it was answered") >= may_fail_at,
-                "op {look} finds {found:?} after op {watch} has found {noted:?}"
-            );
-        }
-        self.watched = watched;
     }
 
     /// The version of what a transaction wrote, if it was told to anybody. Of several attempts at a call
@@ -678,7 +636,7 @@ impl Run {
                 ops,
             });
         }
-        records
+        self.by_eras(records)
     }
 
     fn check_history(&self) {

@@ -88,6 +88,7 @@ impl Run {
         } else {
             self.cluster.crash(node);
         }
+        self.note_given_up();
     }
 
     /// A node without followers tells nobody what its transactions have written. What its log has may come
