@@ -248,6 +248,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "zeus_lists_in_doubt",
+        home: "zeus",
+        guard: "a node in doubt says that it may lack keys",
+        checks: &[ZEUS_LOG, Tests("node", "a_listing_waits_for_nodes_in_doubt")],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_placed_in_doubt",
         home: "zeus",
         guard: "what comes to a node in doubt waits there",

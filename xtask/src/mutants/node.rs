@@ -196,6 +196,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_listing_of_doubtful_keys",
+        home: "node",
+        guard: "a node that may lack keys does not say which there are",
+        checks: &[Tests("node", "a_listing_waits_for_nodes_in_doubt")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_first_keyspace_is_all",
         home: "node",
         guard: "a node is active once it holds every keyspace, not only the first",

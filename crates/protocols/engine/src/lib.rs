@@ -245,6 +245,12 @@ pub trait Engine:
         true
     }
 
+    /// Whether this node may lack keys that it is to tell of, since it has come back from its log and others have
+    /// kept more. It tells of none until it has heard them.
+    fn is_in_doubt(&self) -> bool {
+        false
+    }
+
     /// How many live members besides this node have a copy of a key that this node changes: of the
     /// key with the fewest.
     fn other_copies(&self) -> usize {

@@ -191,6 +191,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         self.layout.default_owner(key) == Some(self.layout.node)
     }
 
+    fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt()
+    }
+
     fn other_copies(&self) -> usize {
         self.layout.fewest_others()
     }

@@ -94,6 +94,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         layout.in_doubt = revived && in_doubt;
     }
 
+    /// Whether this node may lack what it is asked for, or has not begun its first epoch and can't say.
+    pub fn is_in_doubt(&self) -> bool {
+        (self.layout.in_doubt || !self.layout.is_active()) && !mutant!("zeus_lists_in_doubt")
+    }
+
     /// Whether this node waits for what others have before it has recovered.
     pub(crate) fn is_reviving(&self) -> bool {
         let mut joining = self.joining.iter().filter(|_| self.layout.revived);

@@ -307,6 +307,11 @@ impl KeyspaceLane {
         each!(&self.engine, engine => engine.lists(key))
     }
 
+    /// Whether this node may lack keys that it is to tell of; see [`Engine::is_in_doubt`].
+    pub fn is_in_doubt(&self) -> bool {
+        each!(&self.engine, engine => engine.is_in_doubt())
+    }
+
     /// How many live members besides this node have what it changes, if that follows from the view.
     pub(crate) fn other_copies(&self) -> Option<usize> {
         self.capabilities.spreads.then(|| each!(&self.engine, engine => engine.other_copies()))

@@ -12,6 +12,9 @@
 //! and one of them tells of each key ([`quorate_engine::Engine::lists`]). All must have answered in
 //! the same view: the next one may divide the keys otherwise.
 //!
+//! A node in doubt, which has come back from its log and has not heard what others have kept, says nothing. It
+//! is asked again.
+//!
 //! A listing must show what was acknowledged before it. Where an engine acknowledges what a majority
 //! has, each part of the listing is what a majority of the group says, this node among them. A key
 //! with a value at all of them is listed. One that a replica lacks, or that it is about to change, is
@@ -244,7 +247,12 @@ impl Lane {
         let engine = self.engine(keyspace);
         let is_one =
             |engine: &KeyspaceLane| matches!(engine.sources(), [source] if source.group.is_none());
-        engine.is_some_and(|engine| is_one(engine) && engine.holds_all())
+        engine.is_some_and(|engine| is_one(engine) && engine.holds_all() && self.tells(engine))
+    }
+
+    /// Whether this node can say which keys it has. One in doubt is asked again later.
+    fn tells(&self, engine: &KeyspaceLane) -> bool {
+        !engine.is_in_doubt() || mutant!("node_listing_of_doubtful_keys")
     }
 
     /// Whether this node's records are all that a listing needs, so that nobody need be asked.
@@ -341,11 +349,12 @@ impl Lane {
         }
     }
 
-    /// Puts the question: to this node's own records if they are of the group, and to as many others
-    /// as are missing.
+    /// Puts the question: to this node's own records if they are of the group and it can say what they are, and
+    /// to as many others as are missing.
     fn put_question(&mut self, now: Now, number: u64, mut ask: Ask, out: &mut Outbox) {
         let node = self.shared.config.node;
-        if ask.source.is_here(node) {
+        let tells = self.engine(ask.keyspace).is_some_and(|engine| self.tells(engine));
+        if ask.source.is_here(node) && tells && !ask.part.answered.contains(node) {
             let (next, keys) = match self.wanted(&ask) {
                 Wanted::Count => {
                     ask.part.count = Some(self.shared.store_facts(ask.keyspace).keys);
@@ -538,10 +547,8 @@ impl Lane {
                 // What members of another epoch have said doesn't count.
                 ask.part = Part::default();
                 ask.epoch = self.view.epoch;
-                self.put_question(now, number, ask, out);
-            } else {
-                self.go_on(now, number, ask, out);
             }
+            self.put_question(now, number, ask, out);
         }
     }
 
@@ -573,7 +580,7 @@ impl Lane {
         match ListingMessage::decode(body)? {
             ListingMessage::Ask { number, wanted, partitions, cursor, limit } => {
                 // One that lags behind the others would leave out what they hold.
-                if !self.takes(now, keyspace) {
+                if !self.takes(now, keyspace) || !self.tells(engine) {
                     return Ok(());
                 }
                 let answer = if wanted == Wanted::Count {

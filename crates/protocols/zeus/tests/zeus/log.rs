@@ -91,7 +91,9 @@ fn what_any_node_has_kept_stands_at_all() {
     let tag = cluster.submit(1, "read=y read=d");
     cluster.assert_open(tag);
     assert!(!cluster.is_caught_up(1));
+    assert!(cluster.machine(1).is_in_doubt(), "it has lost keys that others have kept");
     cluster.deliver_all();
+    assert!(!cluster.machine(1).is_in_doubt());
     assert_eq!(cluster.read_by(tag), [Some("3"), Some("3")]);
     for node in 1..=3 {
         let record = |key| cluster.record(node, key).and_then(|(_, value)| value);

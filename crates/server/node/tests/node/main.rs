@@ -5,6 +5,7 @@ mod blocking;
 mod disjoint;
 mod forwarding;
 mod hash_expiry;
+mod in_doubt;
 mod pubsub;
 mod rejoin;
 mod script_messages;

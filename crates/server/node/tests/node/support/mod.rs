@@ -59,15 +59,33 @@ impl Cluster {
         configs: impl IntoIterator<Item = NodeConfig>,
         behind: Duration,
     ) -> Self {
-        let nodes: Vec<_> = configs.into_iter().map(Shared::new).collect();
-        let time = Duration::from_secs(1);
-        let lanes = MemoryCluster::cluster(&nodes, at(time));
-        let mut cluster = Self { time, nodes, lanes, behind, asked: 0 };
-        while !cluster.serves() {
-            cluster.turn(Duration::from_millis(1));
-            assert!(cluster.time < PATIENCE, "the nodes find no view");
-        }
+        let mut cluster = Self::started(configs);
+        cluster.behind = behind;
+        cluster.find_view();
         cluster
+    }
+
+    /// Nodes that come back from logs in which nothing is left.
+    pub(crate) fn restored(configs: impl IntoIterator<Item = NodeConfig>) -> Self {
+        let mut cluster = Self::started(configs);
+        let hosts = cluster.lanes.iter_mut().flat_map(|lane| &mut lane.hosts);
+        hosts.for_each(|host| host.lane.restored());
+        cluster.find_view();
+        cluster
+    }
+
+    fn started(configs: impl IntoIterator<Item = NodeConfig>) -> Self {
+        let nodes: Vec<_> = configs.into_iter().map(Shared::new).collect();
+        let (time, behind) = (Duration::from_secs(1), Duration::ZERO);
+        let lanes = MemoryCluster::cluster(&nodes, at(time));
+        Self { time, nodes, lanes, behind, asked: 0 }
+    }
+
+    fn find_view(&mut self) {
+        while !self.serves() {
+            self.turn(Duration::from_millis(1));
+            assert!(self.time < PATIENCE, "the nodes find no view");
+        }
     }
 
     fn serves(&self) -> bool {

@@ -1,0 +1,57 @@
+//! Nodes that come back from logs whose ends are lost: none says which keys there are before it has heard
+//! the others.
+
+use quorate_machine::Outcome;
+use quorate_node::{Durability, EngineConfig, KeyspaceConfig};
+use quorate_types::{Duration, KeyspaceId, NodeId};
+
+use crate::support::{Cluster, at, config};
+
+const DB: KeyspaceId = KeyspaceId(0);
+const NODES: u16 = 3;
+
+fn cluster(lanes: u16) -> Cluster {
+    let engine = EngineConfig::first_with(|can| can.spreads && can.durable);
+    let mut keyspace = KeyspaceConfig::new(DB, "db", engine);
+    keyspace.durability = Durability::Async;
+    Cluster::restored(
+        (1..=NODES).map(|node| config(NodeId(node), NODES, lanes, vec![keyspace.clone()])),
+    )
+}
+
+/// Whether a node may lack keys, as one of its lanes knows.
+fn is_in_doubt(cluster: &mut Cluster, node: usize) -> bool {
+    let host = cluster.host((node, 0));
+    host.lane.engine(DB).expect("it is there").is_in_doubt()
+}
+
+#[test]
+fn a_listing_waits_for_nodes_in_doubt() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster(lanes);
+        let mut open = Vec::new();
+        for node in 0..usize::from(NODES) {
+            assert!(is_in_doubt(&mut cluster, node), "they have not heard each other");
+            let (now, tags) = (at(cluster.time), [cluster.tag(), cluster.tag()]);
+            let host = cluster.host((node, 0));
+            assert!(!host.lane.lists_alone(DB));
+            host.lane.list(now, DB, tags[0], (0, 100, None), &mut host.out);
+            host.lane.count(now, DB, tags[1], 0, &mut host.out);
+            open.extend(tags);
+        }
+        let until = cluster.time + Duration::from_secs(2);
+        while !open.is_empty() {
+            assert!(cluster.time < until, "no answer in two seconds");
+            cluster.turn(Duration::from_micros(100));
+            let in_doubt = (0..usize::from(NODES)).any(|node| is_in_doubt(&mut cluster, node));
+            for node in 0..usize::from(NODES) {
+                for (tag, outcome) in cluster.host((node, 0)).out.listed.drain(..) {
+                    assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+                    assert!(!in_doubt, "node {node} lists while one is in doubt");
+                    open.retain(|other| *other != tag);
+                }
+            }
+        }
+        assert!(cluster.host((0, 0)).lane.lists_alone(DB));
+    }
+}
