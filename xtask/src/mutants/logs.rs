@@ -276,6 +276,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_in_doubt_replays_nothing",
+        home: "zeus",
+        guard: "a node in doubt replays what it applies of coordinators that are gone",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_overwritten_base_awaited",
+        home: "zeus",
+        guard: "who lacks a base that is overwritten is told the later version",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_given_to_a_node_in_doubt",
         home: "zeus",
         guard: "an owner outside a group gives nothing away before all have recovered",

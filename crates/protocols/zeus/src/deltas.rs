@@ -17,6 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Collection, Command, Content, Effects, LaneShared, Record, Table, mutant};
+use quorate_types::placement::shard_of;
 use quorate_types::{MemberNumber, NodeId, NodeSet, Now, Timestamp};
 
 use crate::message::{Items, Message};
@@ -132,6 +133,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let record = record.filter(|record| Some(record.meta().version) == version);
             if let Some(content) = record.as_ref().and_then(|record| record.whole(&mut bytes)) {
                 return effects.send(from, &Message::Whole { coordinator, slot, key, content });
+            }
+            drop(record);
+            let stream = self.streams.get(&coordinator);
+            let is_committed = stream.is_some_and(|stream| slot <= stream.committed);
+            let has_all = self.layout.has_all(shard_of(key));
+            if is_committed && has_all && !mutant!("zeus_overwritten_base_awaited") {
+                // Another node replays it. A learner would copy the later version only when all have recovered.
+                return self.tell_key(from, key, effects);
             }
             // It has it, or a later version, from elsewhere soon.
             return effects.ignored("zeus: LACKS of what is not under way");

@@ -8,6 +8,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 
 use quorate_machine::{Backoff, Collection, Command, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::placement::shard_of;
@@ -274,14 +275,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) -> Option<Held> {
         let items = Items::trusted(&held.items);
         let mut lacking = self.lacking(held.version, items, &held.wholes);
+        let mut complete = None;
         if !lacking.is_empty()
             && let Some(left) = self.without_lost(coordinator, &held.items, &lacking, effects)
         {
-            held.items = left;
+            complete = Some(mem::replace(&mut held.items, left));
             lacking.clear();
         }
         if lacking.is_empty() {
-            self.apply(now, coordinator, slot, held, effects);
+            self.apply(now, coordinator, slot, held, complete, effects);
             return None;
         }
         let is_asked = held.asks != Backoff::default() && mutant!("zeus_whole_asked_for_once");
@@ -292,12 +294,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         Some(held)
     }
 
+    /// Applies a transaction: `complete` are its items before those went of which the base is lost.
     fn apply(
         &mut self,
         now: Now,
         coordinator: MemberNumber,
         slot: u64,
         held: Held,
+        complete: Option<Vec<u8>>,
         effects: &mut impl Effects<Self>,
     ) {
         let Held { version, depends_on, items, mut wholes, call, .. } = held;
@@ -323,9 +327,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // A node in doubt, or an heir, replays the transaction, too: it may know that some of its values are lost
         // everywhere, and a learner hears of that only from what is replayed to it.
         let inherits = |item: Item<'_>| self.layout.inherits(shard_of(item.key));
+        let sent = complete.as_deref().map_or(checked, Items::trusted);
         let replays = self.layout.node_of(coordinator).is_none()
-            && (self.layout.in_doubt || checked.iter().any(inherits));
-        let followers = followers(&self.layout, checked, &call);
+            && (self.layout.in_doubt || sent.iter().any(inherits))
+            && !mutant!("zeus_in_doubt_replays_nothing");
+        let followers = followers(&self.layout, sent, &call);
         let replay = replays.then(|| Replay { followers, ..Replay::default() });
         let heard = self.layout.epoch;
         let applied = Applied { version, depends_on, items, wholes, call, heard, wait, replay };

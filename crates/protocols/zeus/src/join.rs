@@ -489,13 +489,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.layout.gives_to(from, shard) || !is_own {
             return effects.ignored("zeus: a copy of what is not complete");
         }
+        self.tell_key(from, key, effects);
+    }
+
+    /// Tells a replica what there is of one key.
+    pub(crate) fn tell_key(&mut self, to: NodeId, key: &[u8], effects: &mut impl Effects<Self>) {
         let mut entries = Entries::begin();
         if self.table.find(key).is_none() {
             Entries::push(&mut entries, &Entry::nothing(key));
-        } else if !self.push_entries(&[key.into()], from, &mut entries) {
+        } else if !self.push_entries(&[key.into()], to, &mut entries) {
             return effects.ignored("zeus: a copy of what may not be committed");
         }
-        self.send_copy(from, 0, 0, &entries, effects);
+        self.send_copy(to, 0, 0, &entries, effects);
     }
 
     fn send_copy(

@@ -230,6 +230,56 @@ fn a_change_of_what_is_lost_everywhere_is_lost_as_well() {
     assert!(cluster.probed("zeus: what a transaction changes is lost") > 0);
 }
 
+/// The same, where node 3 comes back with nothing and learns `d`. That the change is lost it hears from node 2.
+#[test]
+fn who_learns_a_key_hears_from_a_node_in_doubt_what_is_lost() {
+    let replicas =
+        Replicas { replicas: Some(2), packed_bytes_max: Some(|_| 0), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "put=d:,0 put=c:,0");
+    cluster.run_unflushed(1, "push=d:,1");
+    cluster.submit(1, "push=d:,2 push=c:,2");
+    cluster.deliver(1, 4, "r-inv");
+    cluster.flush_log(4);
+    restart_without_node_3(&mut cluster);
+    cluster.run_for(MLT * 40);
+    let expected = [",0", ",0,2"].map(|value| Some(value.to_owned()));
+    assert_eq!(cluster.run(2, "read=d read=c"), expected);
+    assert!(cluster.is_caught_up(3));
+}
+
+/// The power of four nodes goes, and of what was not durable nothing is left. Node 3 comes back with nothing.
+fn restart_without_node_3(cluster: &mut Cluster) {
+    (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    [1, 2, 4].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.start(3, 3);
+    let active = |node| (node, Role::Active);
+    cluster.install(&[active(1), active(2), (3, Role::Shadow), active(4)]);
+}
+
+/// Node 4 replays a change of `d` that node 2 knows to be committed, and overwritten since. Node 3 comes back
+/// with nothing and learns `d`.
+#[test]
+fn who_learns_a_key_waits_for_no_base_that_is_overwritten() {
+    for logs in [Logs::Sync, Logs::Async] {
+        let replicas =
+            Replicas { replicas: Some(2), packed_bytes_max: Some(|_| 0), ..Replicas::default() };
+        let mut cluster = Cluster::logging(replicas, logs, (4, 0), |_| 0, u64::from);
+        cluster.run(1, "put=d:,0 put=c:,0");
+        cluster.run(1, "push=d:,1 push=c:,1");
+        cluster.run(1, "put=d:,9");
+        // `b` belongs to 2 and 1: node 2 hears with it what is committed.
+        cluster.run(1, "write=b:1");
+        cluster.flush_logs();
+        restart_without_node_3(&mut cluster);
+        cluster.run_for(MLT * 40);
+        let expected = [",9", ",0,1"].map(|value| Some(value.to_owned()));
+        assert_eq!(cluster.run(2, "read=d read=c"), expected, "{logs:?}");
+        assert!(cluster.is_caught_up(3));
+    }
+}
+
 /// With four nodes and two replicas `d` belongs to 2 and 3, which lose power while a node outside owns it.
 #[test]
 fn who_lives_on_keeps_what_it_owns_of_a_group_that_lost_power() {
