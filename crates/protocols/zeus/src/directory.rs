@@ -75,7 +75,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         resumes: bool,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.layout.directory(key).contains(&self.layout.node) {
+        if !self.layout.is_in_directory(self.layout.node, key) {
             return effects.ignored("zeus: REQ to a node that does not drive");
         }
         self.observe(requester.stamp.version);
@@ -97,7 +97,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let at = self.next_round_at(meta.round);
         self.begin_round(key, at, requester, meta.settled(), OwnerState::Drive);
-        self.drive(now, key, effects);
+        self.drive_from(now, key, Some(meta.version), effects);
     }
 
     /// The timestamp of a new round. Of rounds that begin at once on one entry chance decides, and not
@@ -158,29 +158,41 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         requester: Requester,
         previous: Settled,
         state: OwnerState,
-    ) {
-        let before = self.rounds.get(key);
-        let (given, left, next) =
-            before.map_or((false, None, None), |round| (round.given, round.left, round.next));
+    ) -> &mut Round {
+        self.change_meta(key, |meta| (meta.round, meta.state) = (at, state));
         let is_driver = state == OwnerState::Drive;
-        let round = Round {
+        let new = Round {
             at,
             requester,
             previous,
             agreed: false,
-            given,
-            left,
+            given: false,
+            left: None,
             drivers: is_driver.then_some(self.layout.node).into_iter().collect(),
             agreements: NodeSet::EMPTY,
             wait: Backoff::AT_REST,
-            next,
+            next: None,
         };
-        self.rounds.insert(key.into(), round);
-        self.change_meta(key, |meta| (meta.round, meta.state) = (at, state));
+        let (round, is_first) = self.rounds.get_or_insert_with(key.into(), || new.clone());
+        if !is_first {
+            *round = Round { given: round.given, left: round.left, next: round.next, ..new };
+        }
+        round
     }
 
     /// Asks every arbiter, for the first time or again.
     pub(crate) fn drive(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        self.drive_from(now, key, None, effects);
+    }
+
+    /// The same, by a caller who may have seen which version the key has here.
+    fn drive_from(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        version: Option<Timestamp>,
+        effects: &mut impl Effects<Self>,
+    ) {
         let Some(round) = self.rounds.get_mut(key) else { return };
         round.wait.begin(now, self.config.message_loss_timeout);
         self.wake_at = self.wake_at.min(round.wait.deadline());
@@ -193,8 +205,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
         match agreed {
-            true => self.tell_agreement(now, key, effects),
-            false => self.agree(now, key, effects),
+            true => self.tell_agreement(now, key, version, effects),
+            false => self.agree_from(now, key, version, effects),
         }
     }
 
@@ -226,7 +238,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let meta = self.meta(key);
-        let known = self.settled_by(&meta, key);
+        let under_way = self.settled_before(key);
+        let known = under_way.unwrap_or(meta.settled());
         let is_behind = previous < known && !mutant!("zeus_driver_left_behind");
         // The driver may not have heard of an owner by name that the key has got.
         let previous = previous.max(known);
@@ -245,26 +258,29 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if at < meta.round {
             return effects.ignored("zeus: INV of a superseded round");
         }
-        if at > meta.round {
+        let timeout = self.config.message_loss_timeout;
+        let round = if at > meta.round {
             self.supersede(now, key, requester.member, effects);
-            self.begin_round(key, at, requester, previous, OwnerState::Invalid);
-        }
-        let round = self.rounds.get_mut(key).expect("an entry that is not Valid has a round");
+            self.begin_round(key, at, requester, previous, OwnerState::Invalid)
+        } else {
+            self.rounds.get_mut(key).expect("an entry that is not Valid has a round")
+        };
         round.drivers.insert(from);
         // Its driver sends again before this node takes over.
-        round.wait.begin(now, self.config.message_loss_timeout);
-        self.wake_at = self.wake_at.min(round.wait.deadline());
+        round.wait.begin(now, timeout);
         round.requester.stamp = round.requester.stamp.min(requester.stamp);
         round.requester.sequence = round.requester.sequence.max(requester.sequence);
         round.begin_from(previous);
+        let (again_at, agreed) = (round.wait.deadline(), round.agreed);
+        self.wake_at = self.wake_at.min(again_at);
         if is_behind {
             // Others may be, too, and what they agree to counts only if it begins from the same entry.
             effects.probe("zeus: a driver begins from an earlier entry");
             return self.drive(now, key, effects);
         }
-        match round.agreed {
-            true => self.tell_agreement(now, key, effects),
-            false => self.agree(now, key, effects),
+        match agreed {
+            true => self.tell_agreement(now, key, Some(meta.version), effects),
+            false => self.agree_from(now, key, Some(meta.version), effects),
         }
     }
 
@@ -286,26 +302,41 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Agrees to the round that is under way, if nothing speaks against it any more.
     pub(crate) fn agree(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
-        let Some(round) = self.rounds.get(key).filter(|round| !round.agreed) else { return };
-        let (requester, previous) = (round.requester, round.previous);
+        self.agree_from(now, key, None, effects);
+    }
+
+    /// The same, by a caller who may have seen which version the key has here.
+    fn agree_from(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        version: Option<Timestamp>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(round) = self.rounds.get_mut(key).filter(|round| !round.agreed) else { return };
+        let (requester, previous, given) = (round.requester, round.previous, round.given);
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
-        let has_readers = is_owner && self.withdraw_readers(now, key, effects);
-        if is_owner && self.lanes.is_lent(key) {
+        if !is_owner {
+            (round.agreed, round.given) = (true, true);
+            return self.tell_agreement(now, key, version, effects);
+        }
+        let has_readers = self.withdraw_readers(now, key, effects);
+        if self.lanes.is_lent(key) {
             self.recall(key, requester.stamp, effects);
             return effects.probe("zeus: the owner defers its answer");
         }
-        if is_owner && (has_readers || !self.may_give(key, requester, previous.owner)) {
+        if has_readers || !self.may_give(key, requester, previous.owner, given) {
             return effects.probe("zeus: the owner defers its answer");
         }
-        if is_owner && self.layout.node_of(requester.member) != Some(self.layout.node) {
+        if self.layout.node_of(requester.member) != Some(self.layout.node) {
             self.counters.given += 1;
             // What waits for the key here has to ask for it now.
             if !mutant!("zeus_given_unnoticed") {
-                self.changed.insert(key.into());
+                self.note_if_awaited(key);
             }
         }
         let mut left = None;
-        if is_owner && !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
+        if !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
             // The next owner does not send it what it writes.
             self.change_meta(key, |meta| {
                 meta.data = DataState::Invalid;
@@ -315,11 +346,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let round = self.rounds.get_mut(key).expect("it is under way");
         round.left = left.or(round.left);
         (round.agreed, round.given) = (true, true);
-        self.tell_agreement(now, key, effects);
+        self.tell_agreement(now, key, version, effects);
     }
 
     /// Whether the owner is done with a key.
-    fn may_give(&mut self, key: &[u8], requester: Requester, previous: MemberNumber) -> bool {
+    fn may_give(
+        &mut self,
+        key: &[u8],
+        requester: Requester,
+        previous: MemberNumber,
+        given: bool,
+    ) -> bool {
         let by_default = self.layout.node_of(previous).is_none();
         if by_default && !self.lanes.has_recovered && !mutant!("zeus_default_owner_early") {
             return false;
@@ -344,19 +381,27 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return false;
         }
         // Only an owner by name that has never agreed knows that the key is still its own.
-        let given = self.rounds.get(key).is_some_and(|round| round.given);
         let own = requester.member == self.layout.number;
         by_default || given || own || !self.transactions.keeps(key, requester.stamp)
     }
 
     /// Tells the requester that this arbiter agrees, or the drivers if the requester is gone.
-    fn tell_agreement(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+    fn tell_agreement(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        version: Option<Timestamp>,
+        effects: &mut impl Effects<Self>,
+    ) {
         let round = self.rounds.get(key).expect("it is under way");
         let &Round { at, requester, previous, drivers, .. } = round;
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
         let receiver = self.layout.node_of(requester.member);
         let clock = self.clock;
-        let (version, value) = self.version_and_value(key, is_owner, receiver);
+        let (version, value) = match version.filter(|_| !is_owner) {
+            Some(version) => (version, None),
+            None => self.version_and_value(key, is_owner, receiver),
+        };
         let copy = value.as_ref().map(|value| value.as_ref().map(Value::content));
         let message = Message::Ack { key, round: at, requester, previous, version, clock, copy };
         let agreement = Agreement { key, round: at, requester, previous, version, copy };
@@ -381,8 +426,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         receiver: Option<NodeId>,
     ) -> (Timestamp, Option<Option<Value>>) {
         let absent = self.absent(key);
-        let directory = self.layout.directory(key);
-        let lacks_copy = is_owner && receiver.is_some_and(|node| !directory.contains(&node));
+        let lacks_copy =
+            is_owner && receiver.is_some_and(|node| !self.layout.is_in_directory(node, key));
         let Some(record) = self.table.lock_existing(key) else {
             return (absent.version, is_owner.then_some(None));
         };
@@ -464,8 +509,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         owner: MemberNumber,
         effects: &mut impl Effects<Self>,
     ) {
+        let under_way = self.rounds.get(key).map(|round| (round.at, round.previous));
         let is_settled = (meta.round, meta.owner, meta.state) == (at, owner, OwnerState::Valid);
-        if is_settled && !self.rounds.contains_key(key) && self.layout.in_group(key) {
+        if is_settled && under_way.is_none() && self.layout.in_group(key) {
             return;
         }
         let rights = self.rights();
@@ -473,17 +519,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if owned && owner != self.layout.number && !mutant!("zeus_moved_without_owner") {
             return effects.refused("zeus: a key is moved and its owner never agreed");
         }
-        if self.rounds.get(key).is_some_and(|round| round.at < at) {
+        if under_way.is_some_and(|(under_way, _)| under_way < at) {
             self.supersede(now, key, owner, effects);
         }
-        let before = self.layout.owner(self.settled_by(&meta, key).owner, key);
+        let believed = under_way.filter(|_| !mutant!("zeus_unsettled_round_told"));
+        let before = believed.map_or(meta.owner, |(_, previous)| previous.owner);
+        let before = self.layout.owner(before, key);
         // A replica that joins has seen no move of what it copies.
-        let is_known = self.rounds.contains_key(key) || meta.round != Timestamp::ZERO;
+        let is_known = under_way.is_some() || meta.round != Timestamp::ZERO;
         let after = self.layout.node_of(owner);
         let has_moved = is_known && after.is_some() && before != after;
-        let round = self.rounds.remove(key);
+        let round = under_way.and_then(|_| self.rounds.remove(key));
         let (left, next) = round.map_or((None, None), |round| (round.left, round.next));
-        self.changed.insert(key.into());
+        match next {
+            Some(_) => _ = self.changed.insert(key.into()),
+            None => self.note_if_awaited(key),
+        }
         let is_owner = after == Some(self.layout.node);
         if self.layout.in_group(key) || is_owner {
             self.change_meta(key, |meta| {
@@ -570,11 +621,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// The entry of a key that is settled: not the round that is under way.
     pub(crate) fn settled(&mut self, key: &[u8]) -> Settled {
         self.settled_before(key).unwrap_or_else(|| self.meta(key).settled())
-    }
-
-    /// The same by the words of its record.
-    fn settled_by(&self, meta: &Meta, key: &[u8]) -> Settled {
-        self.settled_before(key).unwrap_or(meta.settled())
     }
 
     /// The entry that the round under way begins from, if there is one.

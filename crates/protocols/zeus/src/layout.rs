@@ -54,6 +54,8 @@ struct Shard {
     is_placed: bool,
     /// The active members of that group, in its order.
     directory: Vec<NodeId>,
+    /// The same in no order.
+    holders: NodeSet,
     /// The live members of that group, and of the one that it should have.
     keepers: NodeSet,
     /// The active members of both.
@@ -130,11 +132,12 @@ impl Layout {
                     true => has_all,
                     false => has_all.intersection(next),
                 },
+                holders: has_all,
                 directory,
             }
         };
         let shards: Vec<Shard> = (0..SHARDS).map(&mut shard).collect();
-        let members = |shard: &Shard| (shard.keepers, shard.readers);
+        let members = |shard: &Shard| (shard.keepers, shard.readers, shard.holders);
         let reads_all = shards.iter().all(|shard| shard.readers.contains(node));
         let is_same = shards.iter().all(|shard| members(shard) == members(&shards[0]));
         Self {
@@ -270,6 +273,11 @@ impl Layout {
     /// The members that have all that was committed of a key, in the order of its group.
     pub(crate) fn directory(&self, key: &[u8]) -> &[NodeId] {
         self.shard(key).map(|shard| &*shard.directory).unwrap_or_default()
+    }
+
+    /// Whether a node is one of them.
+    pub(crate) fn is_in_directory(&self, node: NodeId, key: &[u8]) -> bool {
+        self.members_of(key).is_some_and(|shard| shard.holders.contains(node))
     }
 
     /// The members that may be read a key from: those that have it and will go on to. No write waits

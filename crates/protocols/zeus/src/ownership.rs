@@ -156,11 +156,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         acquisition.wait.begin(now, self.config.message_loss_timeout);
         self.wake_at = self.wake_at.min(acquisition.again_at());
         let (requester, resumes) = (acquisition.requester, !acquisition.is_wanted);
-        let directory = self.layout.directory(key);
-        let own = directory.iter().position(|node| *node == self.layout.node);
-        let turn = acquisition.tries as usize % directory.len().max(1);
+        let tries = acquisition.tries as usize;
         acquisition.tries += 1;
-        let driver = directory.get(own.unwrap_or(turn)).copied();
+        let driver = match self.layout.is_in_directory(self.layout.node, key) {
+            true => Some(self.layout.node),
+            false => {
+                let directory = self.layout.directory(key);
+                directory.get(tries % directory.len().max(1)).copied()
+            }
+        };
         match driver {
             None => {
                 effects.probe("zeus: a key has no directory");
@@ -251,8 +255,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             tally.copy = copy.map(|content| content.map(Value::of));
         }
         let arbiters = self.layout.arbiters(previous.owner, key);
-        if arbiters.is_subset(tally.agreed) {
-            let tally = tally.clone();
+        if arbiters.is_subset(tally.agreed)
+            && let Some(tally) = self.acquisitions.remove(key).and_then(|open| open.tally)
+        {
             self.take(now, key, tally, effects);
         }
     }
@@ -261,17 +266,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     fn take(&mut self, now: Now, key: &[u8], tally: Tally, effects: &mut impl Effects<Self>) {
         let Tally { round, previous, version, copy, .. } = tally;
         let has_moved = self.layout.owner(previous.owner, key) != Some(self.layout.node);
-        let meta = self.meta(key);
-        let is_left = meta.round > round;
+        let absent = self.absent(key);
         // The owner is an arbiter, and agreed when all replicas had applied what it wrote.
-        let lacks = |version: Timestamp| copy.is_none() && meta.version < version;
-        let Some(version) = version.filter(|version| !is_left && !lacks(*version)) else {
-            self.acquisitions.remove(key);
+        let lacks = |meta: Meta, version| copy.is_none() && meta.version < version;
+        let fits = |meta: Meta| {
+            meta.round <= round && version.is_some_and(|version| !lacks(meta, version))
+        };
+        let fitting = |record: &T::Record<'_>| fits(record.meta().or(absent));
+        let mut record = if let Some(record) = self.table.lock_existing(key).filter(fitting) {
+            record
+        } else if fits(self.meta(key)) {
+            self.table.lock_key(key, 0)
+        } else {
             return effects.refused("zeus: a round that not all its arbiters can have agreed to");
         };
-        let absent = self.absent(key);
-        let mut record = self.table.lock_key(key, 0);
         let meta = record.meta().or(absent);
+        let version = version.unwrap_or_default();
         let is_copied = copy.is_some();
         match copy {
             Some(Some(value)) => record.set_content(value.content()),
@@ -300,7 +310,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.note_move(now, key, effects);
         }
         effects.probe("zeus: ownership acquired");
-        self.acquisitions.remove(key);
         let next = self.rounds.remove(key).and_then(|round| round.next);
         self.changed.insert(key.into());
         let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);

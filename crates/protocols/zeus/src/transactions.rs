@@ -388,11 +388,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Something of a key has changed: what waits for it is to be tried again, if anything does.
     pub(crate) fn note_if_wanted(&mut self, key: &[u8]) {
-        let is_wanted = self.transactions.wait_for(key)
-            || self.rounds.contains_key(key)
+        match self.rounds.contains_key(key) {
+            true => _ = self.changed.insert(key.into()),
+            false => self.note_if_awaited(key),
+        }
+    }
+
+    /// The same, of what a round does not wait for.
+    pub(crate) fn note_if_awaited(&mut self, key: &[u8]) {
+        let is_awaited = self.transactions.wait_for(key)
             || self.copies.contains(key)
             || self.lanes.is_borrowed(key);
-        if is_wanted {
+        if is_awaited {
             self.changed.insert(key.into());
         }
     }

@@ -45,12 +45,12 @@ impl Turn {
 
     /// The members of a key's group are sent a transaction that writes it, and so are told whose it is.
     pub(crate) fn told_taken(&mut self, key: &[u8], group: NodeSet) {
-        if let Some((_, to)) = self.taken.get_mut(key) {
-            *to = if mutant!("zeus_former_owner_untold") {
-                NodeSet::EMPTY
-            } else {
-                to.difference(group)
-            };
+        let Some((_, to)) = self.taken.get_mut(key) else { return };
+        let rest = to.difference(group);
+        if rest.is_empty() || mutant!("zeus_former_owner_untold") {
+            self.taken.remove(key);
+        } else {
+            *to = rest;
         }
     }
 
