@@ -13,7 +13,6 @@
 //! Whether a collection is large each node decides alone: a delta makes a packed one large.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Collection, Command, Content, Effects, LaneShared, Record, Table, mutant};
@@ -62,13 +61,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         items: Items<'_>,
         wholes: &Wholes,
     ) -> Vec<Key> {
-        let layout = Arc::clone(&self.layout);
         let mut lacking = Vec::new();
         for item in items.iter() {
             let Some(base) = item.base.filter(|_| !wholes.contains_key(item.key)) else { continue };
             let record = self.table.lock_existing(item.key);
             let is_copy = record.as_ref().is_some_and(|it| it.meta().extra != Extra::None);
-            if !layout.in_group(item.key) && !is_copy {
+            if !self.layout.in_group(item.key) && !is_copy {
                 continue;
             }
             let is_here = record.is_some_and(|mut record| {

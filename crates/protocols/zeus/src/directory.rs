@@ -514,8 +514,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_settled && under_way.is_none() && self.layout.in_group(key) {
             return;
         }
-        let rights = self.rights();
-        let owned = rights.may_own(&meta, key) && self.layout.node_of(meta.owner).is_some();
+        let owned = self.rights().may_own(&meta, key) && self.layout.node_of(meta.owner).is_some();
         if owned && owner != self.layout.number && !mutant!("zeus_moved_without_owner") {
             return effects.refused("zeus: a key is moved and its owner never agreed");
         }
@@ -529,12 +528,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_known = under_way.is_some() || meta.round != Timestamp::ZERO;
         let after = self.layout.node_of(owner);
         let has_moved = is_known && after.is_some() && before != after;
-        let round = under_way.and_then(|_| self.rounds.remove(key));
+        let round = under_way.and_then(|_| self.end_round(key));
         let (left, next) = round.map_or((None, None), |round| (round.left, round.next));
-        match next {
-            Some(_) => _ = self.changed.insert(key.into()),
-            None => self.note_if_awaited(key),
-        }
         let is_owner = after == Some(self.layout.node);
         if self.layout.in_group(key) || is_owner {
             self.change_meta(key, |meta| {
@@ -549,6 +544,45 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         } else if self.drop_record(key, effects) {
             effects.probe("zeus: a former owner drops its copy");
         }
+        if has_moved {
+            self.note_move(now, key, effects);
+        }
+    }
+
+    /// A round is settled: the request that has waited for that, if there is one.
+    fn end_round(&mut self, key: &[u8]) -> Option<Round> {
+        let round = self.rounds.remove(key);
+        match round.as_ref().and_then(|round| round.next) {
+            Some(_) => _ = self.changed.insert(key.into()),
+            None => self.note_if_awaited(key),
+        }
+        round
+    }
+
+    /// Whether this round is under way here and, if so, whether it moves the key to this owner from another
+    /// node.
+    pub(crate) fn is_moved_by(
+        &self,
+        key: &[u8],
+        at: Timestamp,
+        owner: MemberNumber,
+    ) -> Option<bool> {
+        let round = self.rounds.get(key).filter(|round| round.at == at)?;
+        let before = self.layout.owner(round.previous.owner, key);
+        let after = self.layout.node_of(owner);
+        Some(after.is_some() && before != after)
+    }
+
+    /// The round of a key is settled, and its record in the group says so already.
+    pub(crate) fn settled_here(
+        &mut self,
+        now: Now,
+        key: &[u8],
+        has_moved: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let next = self.end_round(key).and_then(|round| round.next);
+        self.next.extend(next.map(|next| (key.into(), next)));
         if has_moved {
             self.note_move(now, key, effects);
         }

@@ -167,6 +167,9 @@ impl Stream {
     }
 }
 
+/// What is in a record then, if the value was changed in place, or why nothing was changed.
+type Put = Result<Option<Collection>, &'static str>;
+
 /// Puts what a transaction has left in a key into its record, which has the words of `absent` as far as
 /// they were never set. What is there then, if the value was changed in place.
 fn put<R: Record<Meta = Meta>>(
@@ -175,7 +178,7 @@ fn put<R: Record<Meta = Meta>>(
     version: Timestamp,
     item: &Item<'_>,
     whole: Option<&Collection>,
-) -> Result<Option<Collection>, &'static str> {
+) -> Put {
     let meta = record.meta().or(absent);
     if meta.data == DataState::Write && !mutant!("zeus_writes_beside_owner") {
         return Err("zeus: two nodes write one key");
@@ -331,8 +334,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let replays = self.layout.node_of(coordinator).is_none()
             && (self.layout.in_doubt || sent.iter().any(inherits))
             && !mutant!("zeus_in_doubt_replays_nothing");
-        let followers = followers(&self.layout, sent, &call);
-        let replay = replays.then(|| Replay { followers, ..Replay::default() });
+        let followers = || followers(&self.layout, sent, &call);
+        let replay = replays.then(|| Replay { followers: followers(), ..Replay::default() });
         let heard = self.layout.epoch;
         let applied = Applied { version, depends_on, items, wholes, call, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
@@ -406,10 +409,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         wholes: &mut Wholes,
         effects: &mut impl Effects<Self>,
     ) {
-        let layout = Arc::clone(&self.layout);
         for item in items.iter() {
             let whole = wholes.get(item.key);
-            let left = match layout.in_group(item.key) {
+            let left = match self.layout.in_group(item.key) {
                 true => self.apply_item(now, coordinator, version, &item, whole, effects),
                 false => self.apply_to_copy(version, &item, whole, effects),
             };
@@ -464,8 +466,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // Of what comes from a log nobody remembers the round.
         let is_claimed = item.round > Timestamp::ZERO;
         let adopts = is_own && is_claimed && !mutant!("zeus_claim_not_adopted");
-        let has_round = adopts && self.rounds.contains_key(item.key);
         let settled = (item.round, coordinator, OwnerState::Valid);
+        // The round under way here is the one by which the coordinator has got the key.
+        let moved = adopts.then(|| self.is_moved_by(item.key, item.round, coordinator)).flatten();
+        if let Some(has_moved) = moved
+            && let Some(put) = self.put_moving(coordinator, version, item, whole, has_moved)
+        {
+            self.settled_here(now, item.key, has_moved, effects);
+            return self.note_put(item, version, put, effects);
+        }
+        let has_round = adopts && self.rounds.contains_key(item.key);
         // The usual key has not moved since the transaction before.
         let is_usual = |record: &T::Record<'_>| {
             let meta = record.meta();
@@ -495,6 +505,42 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 false => Ok(None),
             }
         };
+        self.note_put(item, version, put, effects)
+    }
+
+    /// Takes over what a transaction has left in a key, and the entry that it settles, if the record is in the
+    /// round by which its coordinator has got the key.
+    fn put_moving(
+        &mut self,
+        coordinator: MemberNumber,
+        version: Timestamp,
+        item: &Item<'_>,
+        whole: Option<&Collection>,
+        has_moved: bool,
+    ) -> Option<Put> {
+        let is_moving = |record: &T::Record<'_>| {
+            let meta = record.meta();
+            meta.round == item.round && meta.state != OwnerState::Valid
+        };
+        let mut record = self.table.lock_existing(item.key).filter(is_moving)?;
+        let meta = record.meta();
+        let words = if has_moved { meta.moved() } else { meta };
+        record.set_meta(Meta { owner: coordinator, state: OwnerState::Valid, ..words });
+        Some(match meta.version < version {
+            true => put(&mut record, Meta::default(), version, item, whole),
+            false => Ok(None),
+        })
+    }
+
+    /// A key holds what a transaction has left in it, or that was refused. What is there then, if the value
+    /// was changed in place.
+    fn note_put(
+        &mut self,
+        item: &Item<'_>,
+        version: Timestamp,
+        put: Put,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Collection> {
         let left = match put {
             Ok(left) => left,
             Err(reason) => {
@@ -502,7 +548,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 return None;
             }
         };
-        if is_own {
+        if self.is_own(item.key) {
             self.sweep.note(item.key, item.content);
             self.note_arrived(item.key, version);
         } else {
@@ -583,11 +629,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// What a committed transaction has left may be read, unless a later one has overwritten it.
     pub(crate) fn validate(&mut self, applied: &Applied, effects: &mut impl Effects<Self>) {
         let items = Items::trusted(&applied.items);
-        let layout = Arc::clone(&self.layout);
         for item in items.iter() {
             let Some(mut record) = self.table.lock_existing(item.key) else { continue };
             let meta = record.meta();
-            if !layout.in_group(item.key) && meta.extra == Extra::None {
+            if !self.layout.in_group(item.key) && meta.extra == Extra::None {
                 continue;
             }
             if meta.version == applied.version && meta.data == DataState::Invalid {

@@ -292,8 +292,10 @@ impl<X: Command> Lanes<X> {
 
     /// Whether another lane asks for a key.
     pub(crate) fn is_any_asked(&self, key: &Key) -> bool {
-        let mut from = self.asks.range((key.clone(), LaneId(0))..);
-        from.next().is_some_and(|((asked, _), _)| asked == key)
+        let is_this = |((asked, _), _): (&(Key, LaneId), &u64)| asked == key;
+        // Where there is one lane none asks.
+        !self.asks.is_empty()
+            && self.asks.range((key.clone(), LaneId(0))..).next().is_some_and(is_this)
     }
 
     /// Whether nothing of this lane's is at another, or the other way round.

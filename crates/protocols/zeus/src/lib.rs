@@ -91,6 +91,7 @@ mod join;
 mod keys;
 mod lanes;
 mod layout;
+mod local_commit;
 mod log;
 mod looks;
 mod message;

@@ -139,7 +139,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let (tries, rejected_until, tally) = (0, None, None);
         let acquisition = Acquisition { requester, tries, wait, rejected_until, is_wanted, tally };
         self.acquisitions.insert(key.into(), acquisition);
-        self.request(now, key, effects);
+        match is_wanted {
+            // Who wants it has seen that it is not the owner.
+            true => self.ask_driver(now, key, effects),
+            false => self.request(now, key, effects),
+        }
     }
 
     /// Makes a request, for the first time or again, to each directory node in turn.
@@ -151,6 +155,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.changed.insert(key.into());
             return;
         }
+        self.ask_driver(now, key, effects);
+    }
+
+    fn ask_driver(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
         let Some(acquisition) = self.acquisitions.get_mut(key) else { return };
         acquisition.rejected_until = None;
         acquisition.wait.begin(now, self.config.message_loss_timeout);

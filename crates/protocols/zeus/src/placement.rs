@@ -155,11 +155,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.layout.reads_all() {
             return Place::Here;
         }
-        let rights = self.rights();
         let mut is_here = true;
         let mut have_all = self.layout.active;
         command.visit_keys(&mut |key| {
-            is_here &= self.layout.reads(key) || rights.has_copy(&self.meta(key), key);
+            is_here &= self.layout.reads(key) || {
+                let meta = self.meta(key);
+                self.rights().has_copy(&meta, key)
+            };
             have_all = have_all.intersection(self.layout.readers(key));
         });
         if is_here || have_all.is_empty() || mutant!("zeus_reads_stay") {

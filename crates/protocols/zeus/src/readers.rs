@@ -40,7 +40,7 @@ pub(crate) enum Read<R> {
 pub(crate) fn is_still<T: Table<Meta = Meta> + LaneShared>(
     table: &mut T,
     lanes: u16,
-    rights: &Rights,
+    rights: &Rights<'_>,
     key: &[u8],
     seen: Timestamp,
 ) -> bool {
@@ -87,8 +87,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         keys: &[Key],
         effects: &mut impl Effects<Self>,
     ) -> Ready {
-        let rights = self.rights();
         let metas: Vec<Meta> = keys.iter().map(|key| self.meta(key)).collect();
+        let layout = Arc::clone(&self.layout);
+        let rights = Rights { layout: &layout, has_recovered: self.lanes.has_recovered };
         let known = || keys.iter().zip(&metas);
         let far: Vec<&Key> =
             known().filter(|(key, meta)| !rights.has_copy(meta, key)).map(|(key, _)| key).collect();
@@ -173,12 +174,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        let rights = self.rights();
+        let layout = &*self.layout;
+        let rights = Rights { layout, has_recovered: self.lanes.has_recovered };
         let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
         let (table, wall) = (&mut self.table, now.wall());
         let lanes = self.config.lanes;
         let deletes_expired = false;
-        let layout = &*self.layout;
         let mut run = Run {
             table,
             work: &mut *work,

@@ -26,7 +26,7 @@ use crate::message::Message;
 use crate::meta::Meta;
 use crate::ownership::Value;
 use crate::readers::{Ready, is_still};
-use crate::state::{Key, Zeus};
+use crate::state::{Key, Rights, Zeus};
 use crate::workspace::{Work, absent_version, known_version};
 
 /// How often a read is tried before its keys are brought here.
@@ -471,7 +471,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if keys.iter().len() == 0 {
             return effects.refused("zeus: LOOK at nothing");
         }
-        let (rights, lanes) = (self.rights(), self.config.lanes);
+        let rights = Rights { layout: &self.layout, has_recovered: self.lanes.has_recovered };
+        let lanes = self.config.lanes;
         let (mut copies, mut packed) = (Copies::begin(), Vec::new());
         let may_read = |meta: &Meta, key: &[u8]| {
             let is_uncommitted =
@@ -510,7 +511,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         versions: Versions<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let (rights, lanes, table) = (self.rights(), self.config.lanes, &mut self.table);
+        let rights = Rights { layout: &self.layout, has_recovered: self.lanes.has_recovered };
+        let (lanes, table) = (self.config.lanes, &mut self.table);
         let mut versions = versions.iter();
         let holds = versions.all(|(key, seen)| is_still(table, lanes, &rights, key, seen));
         let checked = Message::Look(LookMessage::Checked { question, holds });

@@ -313,20 +313,20 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
     }
 
     /// How a transaction may use a key here.
-    pub(crate) fn rights(&self) -> Rights {
-        let has_recovered = self.lanes.has_recovered;
-        Rights { layout: Arc::clone(&self.layout), has_recovered }
+    pub(crate) fn rights(&self) -> Rights<'_> {
+        Rights { layout: &self.layout, has_recovered: self.lanes.has_recovered }
     }
 }
 
 /// What this node may do with keys, by their words.
-pub(crate) struct Rights {
-    layout: Arc<Layout>,
+#[derive(Clone, Copy)]
+pub(crate) struct Rights<'a> {
+    pub(crate) layout: &'a Layout,
     /// Whether keys without a live owner belong to their default one.
-    has_recovered: bool,
+    pub(crate) has_recovered: bool,
 }
 
-impl Rights {
+impl Rights<'_> {
     /// Whether a transaction that writes anything may use the key: only its owner may, also to read
     /// it. A reader that validated what it has read would let two transactions each miss what the
     /// other writes.

@@ -16,26 +16,25 @@
 //! and version once at the end, would let two readers see two writes in different orders.) Where a
 //! copy is missing other nodes are asked for it (`remote.rs`).
 
-use alloc::borrow::Cow;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
+use core::mem;
 
 use quorate_machine::{
-    Change, Command, Completion, Content, DetMap, Effects, Gate, LaneShared, OneKey, Outcome,
-    Record as _, Refusal, Table, Verdict, Workspace as _, mutant,
+    Command, Completion, DetMap, Effects, Gate, LaneShared, OneKey, Outcome, Refusal, Table,
+    Verdict, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{LaneId, Now, Tag, Timestamp, limits};
 
 use crate::calls::{Called, Look, home_key};
-use crate::commit::{Answer, Committing};
-use crate::deltas::Wholes;
+use crate::commit::Answer;
 use crate::lanes::Client;
-use crate::message::{ITEM_BYTES, Item, Items};
-use crate::meta::{DataState, Meta, OwnerState};
+use crate::meta::{Meta, OwnerState};
 use crate::readers::Ready;
 use crate::remote::NOTHING;
-use crate::state::{Key, Zeus};
+use crate::state::{Key, Rights, Zeus};
 use crate::workspace::{Run, Work};
 
 /// What a transaction needs of its keys.
@@ -60,7 +59,8 @@ enum Task<X> {
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Op<X> {
     task: Task<X>,
-    keys: BTreeSet<Key>,
+    /// In order.
+    keys: Vec<Key>,
     need: Need,
     /// Its age.
     stamp: Timestamp,
@@ -72,12 +72,12 @@ const KEYS_MANY: usize = 64;
 /// The transactions that have not run.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Transactions<X> {
-    ops: BTreeMap<u64, Op<X>>,
+    ops: DetMap<u64, Op<X>>,
     last: u64,
     /// Those that need a key, except such as wait for their turn in their origin's line.
-    waiting: DetMap<Key, BTreeSet<u64>>,
+    waiting: DetMap<Key, VecDeque<u64>>,
     /// Those of each origin, in order. The first waits for its keys.
-    lines: BTreeMap<u64, VecDeque<u64>>,
+    lines: DetMap<u64, VecDeque<u64>>,
     /// Those whose turn has just come.
     ready: VecDeque<u64>,
 }
@@ -86,7 +86,8 @@ pub(crate) struct Transactions<X> {
 struct By<'a> {
     client: Client,
     origin: u64,
-    needed: &'a BTreeSet<Key>,
+    /// In order.
+    needed: &'a [Key],
     /// Its number here and the call, if it is a call of a session.
     call: Option<(u64, &'a Called)>,
 }
@@ -115,10 +116,10 @@ impl<X> Op<X> {
 impl<X> Default for Transactions<X> {
     fn default() -> Self {
         Self {
-            ops: BTreeMap::new(),
+            ops: DetMap::default(),
             last: 0,
             waiting: DetMap::default(),
-            lines: BTreeMap::new(),
+            lines: DetMap::default(),
             ready: VecDeque::new(),
         }
     }
@@ -129,8 +130,12 @@ impl<X: Command<Owned = X>> Transactions<X> {
         self.ops.len()
     }
 
+    fn op(&self, id: u64) -> &Op<X> {
+        self.ops.get(&id).expect("it waits")
+    }
+
     fn at<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = &'a Op<X>> {
-        self.waiting.get(key).into_iter().flatten().map(|id| &self.ops[id])
+        self.waiting.get(key).into_iter().flatten().map(|id| self.op(*id))
     }
 
     /// Whom to answer, and the call, if a transaction is one.
@@ -143,17 +148,17 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     /// The age of one that waits.
     pub(crate) fn stamp_of(&self, id: u64) -> Timestamp {
-        self.ops[&id].stamp
+        self.op(id).stamp
     }
 
     /// Whether it is another lane that asks.
     pub(crate) fn is_ask(&self, id: u64) -> bool {
-        matches!(self.ops[&id].task, Task::Lend(_))
+        matches!(self.op(id).task, Task::Lend(_))
     }
 
     /// Whom to answer.
     pub(crate) fn client_of(&self, id: u64) -> Client {
-        match self.ops[&id].task {
+        match self.op(id).task {
             Task::Run { client, .. } => client,
             Task::Lend(_) => unreachable!("a lane asks for a key and does not run"),
         }
@@ -212,7 +217,7 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     /// Another lane asks for a key.
     pub(crate) fn add_ask(&mut self, lane: LaneId, key: &Key, need: Need, stamp: Timestamp) -> u64 {
-        let keys = BTreeSet::from([key.clone()]);
+        let keys = vec![key.clone()];
         let id = self.add(Op { task: Task::Lend(lane), keys, need, stamp });
         self.wait(id, [key.clone()].into_iter());
         id
@@ -226,18 +231,26 @@ impl<X: Command<Owned = X>> Transactions<X> {
 
     fn wait(&mut self, id: u64, keys: impl Iterator<Item = Key>) {
         for key in keys {
-            self.waiting.get_or_insert_with(key, BTreeSet::new).0.insert(id);
+            let (ids, _) = self.waiting.get_or_insert_with(key, VecDeque::new);
+            if let Err(at) = ids.binary_search(&id) {
+                ids.insert(at, id);
+            }
         }
+    }
+
+    /// Gives the keys of a transaction back that were taken out to look at them.
+    fn give_keys(&mut self, id: u64, keys: Vec<Key>) {
+        self.ops.get_mut(&id).expect("it waits").keys = keys;
     }
 
     pub(crate) fn check_invariants(&self, is_stopped: bool) {
         assert!(self.ready.is_empty() || is_stopped, "a transaction whose turn has come was tried");
         for (key, ids) in self.waiting.sorted() {
             assert!(!ids.is_empty(), "nobody waits for {key:?}");
-            assert!(ids.iter().all(|id| self.ops[id].keys.contains(key)), "{key:?} is needed");
+            assert!(ids.iter().all(|id| self.op(*id).keys.contains(key)), "{key:?} is needed");
         }
-        let lined: usize = self.lines.values().map(VecDeque::len).sum();
-        let run = self.ops.values().filter(|op| matches!(op.task, Task::Run { .. })).count();
+        let lined = self.lines.sum(|_, line| line.len());
+        let run = self.ops.sum(|_, op| usize::from(matches!(op.task, Task::Run { .. })));
         assert_eq!(lined, run, "every transaction is in the line of its origin");
     }
 }
@@ -291,12 +304,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         command: X,
         effects: &mut impl Effects<Self>,
     ) {
-        let mut keys = BTreeSet::new();
-        command.visit_keys(&mut |key| {
-            keys.insert(Key::from(key));
-        });
+        let mut keys = Vec::new();
+        command.visit_keys(&mut |key| keys.push(Key::from(key)));
         let call = permit.map(|permit| Called { permit, home: home_key(&command) });
         keys.extend(call.iter().map(|call| call.home.clone()));
+        keys.sort_unstable();
+        keys.dedup();
         let busy = self.transactions.len() >= limits::OPS_PENDING_MAX;
         let too_large = (keys.len() > limits::TXN_KEYS_MAX).then_some(Refusal::TooLarge);
         let refusal = self.refusal().or(busy.then_some(Refusal::Busy)).or(too_large);
@@ -314,7 +327,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if need == Need::Copy {
             self.reader_timeouts.push(now.monotonic + self.config.message_loss_timeout, id);
         }
-        let line = self.transactions.lines.entry(origin).or_default();
+        let (line, _) = self.transactions.lines.get_or_insert_with(origin, VecDeque::new);
         line.push_back(id);
         if line.len() == 1 {
             self.transactions.ready.push_back(id);
@@ -331,9 +344,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 continue;
             }
             if let Some(id) = self.transactions.ready.pop_front() {
-                if let Some(op) = self.transactions.ops.get(&id) {
-                    let keys: Vec<Key> = op.keys.iter().cloned().collect();
-                    self.transactions.wait(id, keys.into_iter());
+                if let Some(op) = self.transactions.ops.get_mut(&id) {
+                    let keys = mem::take(&mut op.keys);
+                    self.transactions.wait(id, keys.iter().cloned());
+                    self.transactions.give_keys(id, keys);
                     self.try_to_run(now, id, effects);
                     let op = self.transactions.ops.get(&id);
                     self.counters.waited += u64::from(op.is_some_and(|op| op.need == Need::Owner));
@@ -376,10 +390,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return false;
         }
         let stamp = op.stamp;
-        let keys = core::mem::take(&mut op.keys);
+        let keys = mem::take(&mut op.keys);
         // They are asked for in their order, so those that come late are near the end.
         let lacks = keys.iter().rev().any(|key| key != changed && !self.may_own(key, stamp));
-        self.transactions.ops.get_mut(&id).expect("it waits").keys = keys;
+        self.transactions.give_keys(id, keys);
         if lacks && !self.may_own(changed, stamp) {
             self.obtain(now, changed, stamp, effects);
         }
@@ -411,35 +425,32 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             if self.layout.in_doubt {
                 return effects.probe("zeus: a transaction waits for a node in doubt");
             }
-            let (need, stamp) = (op.need, op.stamp);
-            let lane = match op.task {
-                Task::Lend(lane) => Some(lane),
+            let need = op.need;
+            // The key, if it is another lane that asks.
+            let ask = match op.task {
+                Task::Lend(lane) => Some((lane, op.keys[0].clone())),
                 Task::Run { .. } => None,
             };
-            let keys: Vec<Key> = op.keys.iter().cloned().collect();
             match need {
-                Need::Copy => match self.check_reader(now, id, &keys, effects) {
-                    Ready::Runs => {}
-                    Ready::Waits => return,
-                    Ready::Owns => {
-                        self.need_ownership(id);
-                        continue;
+                Need::Copy => {
+                    let keys = op.keys.clone();
+                    match self.check_reader(now, id, &keys, effects) {
+                        Ready::Runs => {}
+                        Ready::Waits => return,
+                        Ready::Owns => {
+                            self.need_ownership(id);
+                            continue;
+                        }
                     }
-                },
+                }
                 Need::Owner => {
-                    let missing: Vec<&Key> =
-                        keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
-                    for key in &missing {
-                        self.obtain(now, key, stamp, effects);
-                    }
-                    // A driver on this node may have been rejected, or settled all, at once.
-                    if missing.into_iter().any(|key| !self.may_own(key, stamp)) {
+                    if !self.obtain_all(now, id, effects) {
                         return effects.probe("zeus: a transaction waits for its keys");
                     }
                 }
             }
-            let has_ended = match lane {
-                Some(lane) => self.end_ask(id, lane, &keys[0], need, effects),
+            let has_ended = match ask {
+                Some((lane, key)) => self.end_ask(id, lane, &key, need, effects),
                 None if need == Need::Copy => self.run_reader(now, id, effects),
                 None => match self.look_up_call(now, id, effects) {
                     Look::New => self.run(now, id, effects),
@@ -452,6 +463,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Whether a transaction may use all its keys; asks for those that are missing.
+    fn obtain_all(&mut self, now: Now, id: u64, effects: &mut impl Effects<Self>) -> bool {
+        let op = self.transactions.ops.get_mut(&id).expect("it waits");
+        let (keys, stamp) = (mem::take(&mut op.keys), op.stamp);
+        let missing: Vec<&Key> = keys.iter().filter(|key| !self.may_own(key, stamp)).collect();
+        for key in &missing {
+            self.obtain(now, key, stamp, effects);
+        }
+        // A driver on this node may have been rejected, or settled all, at once. A key whose request is open
+        // has not come.
+        let lacks = |key: &Key| self.acquisitions.contains_key(&**key) || !self.may_own(key, stamp);
+        let has_all = !missing.into_iter().any(lacks);
+        self.transactions.give_keys(id, keys);
+        has_all
+    }
+
     pub(crate) fn may_own(&mut self, key: &[u8], stamp: Timestamp) -> bool {
         if !self.is_own(key) {
             return self.may_use_borrowed(key, stamp);
@@ -459,7 +486,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if self.lanes.is_lent(key) || self.transactions.is_asked_before(key, Some(stamp)) {
             return false;
         }
-        let (meta, rights) = (self.meta(key), self.rights());
+        let meta = self.meta(key);
+        let rights = self.rights();
         let settled = Meta { state: OwnerState::Valid, ..meta };
         rights.may_own(&meta, key)
             || (rights.may_own(&settled, key)
@@ -482,7 +510,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         need: Need,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let stamp = self.transactions.ops[&id].stamp;
+        let stamp = self.transactions.stamp_of(id);
         let is_done = self.pipeline.is_done_with(key) || mutant!("zeus_lane_takes_undrained");
         if need == Need::Copy {
             self.tell_readable(lane, key, effects);
@@ -501,6 +529,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: a transaction finds a key on the way");
         let op = self.transactions.ops.get_mut(&id).expect("it waits");
         op.keys.extend(found.iter().cloned());
+        op.keys.sort_unstable();
+        op.keys.dedup();
         self.transactions.wait(id, found.into_iter());
     }
 
@@ -528,7 +558,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !command.updates() || !self.may_begin_at_once(origin) {
             return false;
         }
-        let by = By { client: Client::Tag(tag), origin, needed: &BTreeSet::new(), call: None };
+        let by = By { client: Client::Tag(tag), origin, needed: &[], call: None };
         match self.execute(now, by, command, effects) {
             Ran::Ended => true,
             Ran::Refused(refusal) => {
@@ -548,9 +578,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let call = call.as_ref().map(|call| (id, call));
         let by = By { client: *client, origin: *origin, needed: &keys, call };
         let ran = self.execute(now, by, command, effects);
-        self.transactions.ops.insert(id, Op { task, keys, need, stamp });
+        let op = Op { task, keys, need, stamp };
+        if let Ran::Ended = ran {
+            self.end_op(id, op);
+            return true;
+        }
+        self.transactions.put_back(id, op);
         match ran {
-            Ran::Ended => self.forget(id),
+            Ran::Ended => {}
             Ran::Refused(refusal) => self.refuse(id, refusal, effects),
             Ran::Missing(missing) => {
                 self.need_too(id, missing, effects);
@@ -576,8 +611,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return Ran::Refused(Refusal::Busy);
         }
         let By { client, origin, needed, call } = by;
-        let rights = self.rights();
+        let rights = Rights { layout: &self.layout, has_recovered: self.lanes.has_recovered };
         let (config, lanes, transactions) = (&self.config, &self.lanes, &self.transactions);
+        let is_needed = |key: &[u8]| needed.binary_search_by(|other| (**other).cmp(key)).is_ok();
         let is_at_hand = |meta: &Meta, key: &[u8]| {
             config.is_own(key)
                 && rights.may_own(meta, key)
@@ -590,7 +626,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             work: &mut work,
             fetched: &NOTHING,
             now: now.wall(),
-            may_use: |meta: &Meta, key: &[u8]| needed.contains(key) || is_at_hand(meta, key),
+            may_use: |meta: &Meta, key: &[u8]| is_needed(key) || is_at_hand(meta, key),
             layout: &self.layout,
             readers: &self.readers,
             lanes: config.lanes,
@@ -647,7 +683,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     // --- ends ------------------------------------------------------------------------------------
 
     pub(crate) fn refuse(&mut self, id: u64, refusal: Refusal, effects: &mut impl Effects<Self>) {
-        if let Task::Run { client, .. } = self.transactions.ops[&id].task {
+        if let Task::Run { client, .. } = self.transactions.op(id).task {
             self.answer(client, Completion::new(Outcome::Refused(refusal)), effects);
         }
         self.forget(id);
@@ -657,7 +693,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     pub(crate) fn refuse_all(&mut self, effects: &mut impl Effects<Self>) {
         let last = self.transactions.last;
         self.remote.clear();
-        for op in core::mem::take(&mut self.transactions).ops.into_values() {
+        let all = mem::take(&mut self.transactions).ops;
+        for (_, op) in all.sorted() {
             if let Task::Run { client, .. } = op.task {
                 let refused = Completion::new(Outcome::Refused(Refusal::NotServing));
                 self.answer(client, refused, effects);
@@ -669,12 +706,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Something has used its keys, or will not. The next of its origin has its turn, and who wants its
     /// keys may have them.
     pub(crate) fn forget(&mut self, id: u64) {
+        let op = self.transactions.ops.remove(&id).expect("it waits");
+        self.end_op(id, op);
+    }
+
+    fn end_op(&mut self, id: u64, Op { task, keys, .. }: Op<X>) {
         self.calls.forget_question(id);
         self.remote.forget(id);
-        let Op { task, keys, .. } = self.transactions.ops.remove(&id).expect("it waits");
         for key in keys {
             if let Some(ids) = self.transactions.waiting.get_mut(&key) {
-                ids.remove(&id);
+                if let Ok(at) = ids.binary_search(&id) {
+                    ids.remove(at);
+                }
                 if ids.is_empty() {
                     self.transactions.waiting.remove(&key);
                 }
@@ -712,177 +755,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 continue;
             }
             effects.probe("zeus: a reader has waited for too long");
-            self.changed.extend(op.keys.iter().next().cloned());
+            self.changed.extend(op.keys.first().cloned());
             self.need_ownership(id);
         }
         while let Some((_, id)) = self.op_timeouts.pop_due(now) {
             if self.transactions.ops.contains_key(&id) {
                 effects.probe("zeus: a transaction has waited for too long");
                 self.refuse(id, Refusal::TimedOut, effects);
-            }
-        }
-    }
-
-    // --- local commit ----------------------------------------------------------------------------
-
-    /// Makes the changes of a transaction, and appends it to the pipeline; `false`, without a change,
-    /// if they are too large. Nobody is told if there is no client.
-    fn commit(
-        &mut self,
-        now: Now,
-        client: Option<(Client, X::Reply)>,
-        work: Work,
-        call: Option<(Key, Vec<u8>)>,
-        effects: &mut impl Effects<Self>,
-    ) -> bool {
-        let sent = |(key, one): &(Key, OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
-        let call_bytes = call.as_ref().map_or(0, |(_, bytes)| bytes.len());
-        let bytes = work.keys.iter().map(sent).sum::<usize>() + call_bytes;
-        if bytes > limits::TXN_BYTES_MAX + ITEM_BYTES {
-            return false;
-        }
-        let version = self.issue(now);
-        let mut committing = Committing {
-            version,
-            read: Vec::new(),
-            items: Items::begin(bytes),
-            wholes: Wholes::new(),
-            call,
-        };
-        for key in &work.expired {
-            effects.expired(key);
-        }
-        for (key, one) in work.keys.into_entries() {
-            match one.is_changed() {
-                true => self.write(now, &key, one.finish(), &mut committing, effects),
-                false => committing.read.push(key),
-            }
-        }
-        let is_changed = !Items::trusted(&committing.items).is_empty();
-        let at = is_changed.then_some(version);
-        let answer = client.map(|(client, reply)| Answer { client, reply, at });
-        if let Some(Answer { client, reply, .. }) = &answer
-            && mutant!("zeus_answers_at_local_commit")
-        {
-            let done = Completion::new(Outcome::Done(reply.clone())).at(version);
-            self.answer(*client, done, effects);
-        }
-        self.append(now, committing, answer, effects);
-        true
-    }
-
-    /// Deletes a value that has expired, without anybody's asking for it.
-    pub(crate) fn delete_expired(
-        &mut self,
-        now: Now,
-        key: &[u8],
-        effects: &mut impl Effects<Self>,
-    ) {
-        let (rights, lanes) = (self.rights(), self.config.lanes);
-        let mut work = Work::default();
-        let mut run = Run {
-            table: &mut self.table,
-            work: &mut work,
-            fetched: &NOTHING,
-            now: now.wall(),
-            may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
-            layout: &self.layout,
-            readers: &self.readers,
-            lanes,
-            deletes_expired: true,
-        };
-        // Reading it is what deletes it.
-        run.read(key);
-        if !work.expired.is_empty() {
-            effects.probe("zeus: an expired value is deleted");
-            self.commit(now, None, work, None, effects);
-        }
-    }
-
-    /// The round in which this node has got a key that it is about to write. If it is the owner only
-    /// because there was none, it becomes one by name: what it sends carries a round of its own.
-    fn claim(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) -> Timestamp {
-        let meta = self.meta(key);
-        if !self.is_own(key) {
-            // It is claimed when its lane writes it itself.
-            return meta.round;
-        }
-        if self.layout.node_of(meta.owner).is_some() {
-            return self.rounds.get(key).map_or(meta.round, |round| round.previous.round);
-        }
-        effects.probe("zeus: a default owner claims a key");
-        let owner = self.layout.number;
-        self.supersede(now, key, owner, effects);
-        self.rounds.remove(key);
-        let round = self.next_round_at(meta.round);
-        let settled = (round, owner, OwnerState::Valid);
-        self.change_meta(key, |meta| (meta.round, meta.owner, meta.state) = settled);
-        round
-    }
-
-    /// Changes a record, and adds the change to what is committed as it travels.
-    fn write(
-        &mut self,
-        now: Now,
-        key: &[u8],
-        change: Change<'_>,
-        committing: &mut Committing,
-        effects: &mut impl Effects<Self>,
-    ) {
-        let version = committing.version;
-        let length = if let Change::Set { bytes, .. } = &change { bytes.len() } else { 0 };
-        let has_round = self.rounds.contains_key(key);
-        let is_own = self.config.is_own(key);
-        let is_settled = |meta: &Meta| {
-            is_own && !has_round && self.layout.node_of(meta.owner) == Some(self.layout.node)
-        };
-        // The usual key is this node's by name, and its record has all its words.
-        let usual = |record: &T::Record<'_>| is_settled(&record.meta());
-        let (mut record, meta, round) =
-            if let Some(record) = self.table.lock_existing(key).filter(usual) {
-                let meta = record.meta();
-                (record, meta, meta.round)
-            } else {
-                let round = self.claim(now, key, effects);
-                let absent = self.absent(key);
-                let record = self.table.lock_key(key, length);
-                let meta = record.meta().or(absent);
-                (record, meta, round)
-            };
-        let is_large = record.large().is_some();
-        let mut delta = None;
-        match change {
-            Change::Keep => {}
-            Change::Set { bytes, kind, expire_at } => {
-                record.set_content(Content { bytes: &bytes, kind, expire_at });
-            }
-            Change::Delta { bytes, expire_at } => {
-                let large = record.large_mut().expect("a command saw that the value is large");
-                large.apply(&bytes, &mut Vec::new()).expect("it made a delta of what it saw");
-                record.set_expiry(expire_at);
-                delta = Some(bytes);
-            }
-            Change::Expire(expire_at) => {
-                record.set_expiry(expire_at);
-                delta = is_large.then_some(Cow::Borrowed(&[]));
-            }
-            Change::Delete => record.clear(),
-        }
-        if is_own {
-            self.sweep.note(key, record.content());
-        }
-        assert!(meta.version < version, "a transaction is above all that it overwrites");
-        record.set_meta(Meta { version, data: DataState::Write, ..meta });
-        let (mut packed, items) = (Vec::new(), &mut committing.items);
-        match delta.zip(record.large()) {
-            Some((bytes, whole)) => {
-                committing.wholes.insert(key.into(), whole.clone());
-                let content = record.content().map(|content| Content { bytes: &bytes, ..content });
-                Items::push(items, &Item { key, round, content, base: Some(meta.version) });
-            }
-            None => {
-                let content = record.whole(&mut packed);
-                Items::push(items, &Item { key, round, content, base: None });
             }
         }
     }

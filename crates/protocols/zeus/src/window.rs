@@ -36,6 +36,7 @@ impl<V> Window<V> {
     pub(crate) fn insert(&mut self, slot: u64, value: V) {
         match self.place(slot) {
             Ok(at) => self.0[at].1 = value,
+            Err(at) if at == self.0.len() => self.0.push_back((slot, value)),
             Err(at) => self.0.insert(at, (slot, value)),
         }
     }

@@ -875,8 +875,10 @@ impl Lane {
 
 /// Adds one to a counter of a short list; reasons are few and the same ones come again.
 pub(crate) fn count(counters: &mut Vec<(&'static str, u64)>, name: &'static str) {
-    match counters.iter_mut().find(|(known, _)| std::ptr::eq(*known, name) || *known == name) {
-        Some((_, count)) => *count += 1,
+    // Nearly always it is the very text that was counted before; only then are texts compared.
+    let same = counters.iter().position(|(known, _)| std::ptr::eq(*known, name));
+    match same.or_else(|| counters.iter().position(|(known, _)| *known == name)) {
+        Some(at) => counters[at].1 += 1,
         None => counters.push((name, 1)),
     }
 }
