@@ -56,7 +56,7 @@ mod words;
 mod models;
 
 pub use counters::Stats;
-pub use reclaim::Guard;
+pub use reclaim::{Guard, pin};
 pub use shared_table::{SharedHandle, SharedTable};
 pub use snapshot::{Snapshot, ValueInfo};
 pub use store::{Keeps, Store, VisitLocked, place_in_lane, place_in_store, place_of_cursor};

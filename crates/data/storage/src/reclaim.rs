@@ -17,9 +17,9 @@ use self::never as collector;
 /// freed.
 pub struct Guard(collector::Pin);
 
-/// Pins the thread.
+/// Pins the thread, whichever store it looks at.
 #[inline]
-pub(crate) fn pin() -> Guard {
+pub fn pin() -> Guard {
     Guard(collector::pin())
 }
 

@@ -314,6 +314,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Tells other lanes that this one knows of all that lies below their floors, once that is true.
     pub(crate) fn check_watched(&mut self, effects: &mut impl Effects<Self>) {
+        if self.lanes.watched.is_empty() {
+            return;
+        }
         let lanes = self.config.lanes;
         for (lane, at) in self.lanes.watched.clone() {
             let has_key = |applied: &Applied| {

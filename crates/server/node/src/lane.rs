@@ -203,6 +203,8 @@ impl Lane {
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.counts.submitted += 1;
+        // It looks at records several times.
+        let _pinned = quorate_storage::pin();
         // What changes at once is this client's doing.
         let claimed = self.claim_changes(keyspace, NonZeroU64::new(origin));
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
@@ -276,9 +278,12 @@ impl Lane {
         }
         let mut rest = bytes;
         let mut warmed = 0;
+        // Each message looks at records several times.
+        let mut pinned = quorate_storage::pin();
         while let Some((header, body)) = Header::split(&mut rest)? {
             self.counts.messages += 1;
             if warmed == 0 {
+                pinned.refresh();
                 warmed = self.warm(&header, body, rest);
             }
             warmed -= 1;
