@@ -53,6 +53,13 @@ pub(crate) struct Round {
 }
 
 impl Round {
+    /// An arbiter hears of it. One that is not the owner agrees at once.
+    fn hear(&mut self, is_owner: bool) {
+        if !is_owner {
+            (self.agreed, self.given) = (true, true);
+        }
+    }
+
     /// The key was moved to somebody else before than was known here: who agreed to that other beginning
     /// has to agree again. Whether this is so.
     fn begin_from(&mut self, settled: Settled) -> bool {
@@ -198,15 +205,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.wake_at = self.wake_at.min(round.wait.deadline());
         let is_driver = round.drivers.contains(self.layout.node);
         round.drivers.insert(self.layout.node);
-        let &mut Round { at, requester, previous, agreed, .. } = round;
+        round.hear(self.layout.owner(round.previous.owner, key) == Some(self.layout.node));
+        let round = round.clone();
+        let Round { at, requester, previous, .. } = round;
         let others = self.layout.arbiters(previous.owner, key).without(self.layout.node);
         if !is_driver {
             self.change_meta(key, |meta| meta.state = OwnerState::Drive);
         }
         effects.broadcast(others, &Message::Inv { key, round: at, requester, previous });
-        match agreed {
-            true => self.tell_agreement(now, key, version, effects),
-            false => self.agree_from(now, key, version, effects),
+        match round.agreed {
+            true => self.tell_agreement(now, key, &round, version, effects),
+            false => self.agree(now, key, effects),
         }
     }
 
@@ -259,8 +268,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: INV of a superseded round");
         }
         let timeout = self.config.message_loss_timeout;
+        let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
         let round = if at > meta.round {
-            self.supersede(now, key, requester.member, effects);
+            if under_way.is_some() || mutant!("zeus_unsettled_round_told") {
+                self.supersede(now, key, requester.member, effects);
+            }
             self.begin_round(key, at, requester, previous, OwnerState::Invalid)
         } else {
             self.rounds.get_mut(key).expect("an entry that is not Valid has a round")
@@ -271,16 +283,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         round.requester.stamp = round.requester.stamp.min(requester.stamp);
         round.requester.sequence = round.requester.sequence.max(requester.sequence);
         round.begin_from(previous);
-        let (again_at, agreed) = (round.wait.deadline(), round.agreed);
-        self.wake_at = self.wake_at.min(again_at);
+        let again_at = round.wait.deadline();
         if is_behind {
+            self.wake_at = self.wake_at.min(again_at);
             // Others may be, too, and what they agree to counts only if it begins from the same entry.
             effects.probe("zeus: a driver begins from an earlier entry");
             return self.drive(now, key, effects);
         }
-        match agreed {
-            true => self.tell_agreement(now, key, Some(meta.version), effects),
-            false => self.agree_from(now, key, Some(meta.version), effects),
+        round.hear(is_owner);
+        let round = round.clone();
+        self.wake_at = self.wake_at.min(again_at);
+        match round.agreed {
+            true => self.tell_agreement(now, key, &round, Some(meta.version), effects),
+            false => self.agree(now, key, effects),
         }
     }
 
@@ -302,24 +317,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Agrees to the round that is under way, if nothing speaks against it any more.
     pub(crate) fn agree(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
-        self.agree_from(now, key, None, effects);
-    }
-
-    /// The same, by a caller who may have seen which version the key has here.
-    fn agree_from(
-        &mut self,
-        now: Now,
-        key: &[u8],
-        version: Option<Timestamp>,
-        effects: &mut impl Effects<Self>,
-    ) {
         let Some(round) = self.rounds.get_mut(key).filter(|round| !round.agreed) else { return };
-        let (requester, previous, given) = (round.requester, round.previous, round.given);
-        let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
+        let is_owner = self.layout.owner(round.previous.owner, key) == Some(self.layout.node);
         if !is_owner {
-            (round.agreed, round.given) = (true, true);
-            return self.tell_agreement(now, key, version, effects);
+            round.hear(is_owner);
+            let round = round.clone();
+            return self.tell_agreement(now, key, &round, None, effects);
         }
+        let (requester, previous, given) = (round.requester, round.previous, round.given);
         let has_readers = self.withdraw_readers(now, key, effects);
         if self.lanes.is_lent(key) {
             self.recall(key, requester.stamp, effects);
@@ -346,7 +351,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let round = self.rounds.get_mut(key).expect("it is under way");
         round.left = left.or(round.left);
         (round.agreed, round.given) = (true, true);
-        self.tell_agreement(now, key, version, effects);
+        let round = round.clone();
+        self.tell_agreement(now, key, &round, None, effects);
     }
 
     /// Whether the owner is done with a key.
@@ -390,10 +396,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         now: Now,
         key: &[u8],
+        round: &Round,
         version: Option<Timestamp>,
         effects: &mut impl Effects<Self>,
     ) {
-        let round = self.rounds.get(key).expect("it is under way");
         let &Round { at, requester, previous, drivers, .. } = round;
         let is_owner = self.layout.owner(previous.owner, key) == Some(self.layout.node);
         let receiver = self.layout.node_of(requester.member);

@@ -226,25 +226,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             return effects.ignored("zeus: ACK of a settled round");
         }
-        let sequence = self.acquisitions.get(key).map(|open| open.requester.sequence);
-        if sequence != Some(requester.sequence) && !mutant!("zeus_stale_grant_honoured") {
-            // Maybe an old answer to a request that was granted, and the key has moved on; maybe a
-            // request that was repeated on its way, and served twice: then the arbiters wait for this
-            // node. Answers to a new request will tell.
-            if sequence.is_none() && !mutant!("zeus_late_grant_ignored") {
-                effects.probe("zeus: a round that nobody waits for is resumed");
-                self.open(now, key, requester.stamp, false, effects);
-            }
-            return effects.ignored("zeus: ACK of no request");
-        }
-        if sequence.is_none() {
-            self.open(now, key, requester.stamp, false, effects);
-        }
         let owner = self.layout.owner(previous.owner, key);
+        let is_this = |open: &&mut Acquisition| {
+            open.requester.sequence == requester.sequence || mutant!("zeus_stale_grant_honoured")
+        };
+        let Some(acquisition) = self.acquisitions.get_mut(key).filter(is_this) else {
+            return self.on_agreement_unasked(now, from, agreement, effects);
+        };
         if owner.is_none() && !mutant!("zeus_taken_from_nobody") {
             return effects.ignored("zeus: ACK of a round of a key that nobody owns");
         }
-        let acquisition = self.acquisitions.get_mut(key).expect("it is open");
         // Agreements to a round that begins from an earlier owner do not count.
         let newer = |tally: &Tally| {
             (tally.round, tally.previous) < (round, previous) && !mutant!("zeus_acks_mixed")
@@ -268,6 +259,31 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         {
             self.take(now, key, tally, effects);
         }
+    }
+
+    /// An arbiter agrees to what this node does not ask for: maybe an old answer to a request that was granted,
+    /// and the key has moved on; maybe a request that was repeated on its way, and served twice: then
+    /// the arbiters wait for this node. Answers to a new request will tell.
+    fn on_agreement_unasked(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        agreement: Agreement<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Agreement { key, requester, .. } = agreement;
+        let is_open = self.acquisitions.contains_key(key);
+        if mutant!("zeus_stale_grant_honoured") {
+            self.open(now, key, requester.stamp, false, effects);
+            if self.acquisitions.contains_key(key) {
+                return self.on_agreement(now, from, agreement, effects);
+            }
+        }
+        if !is_open && !mutant!("zeus_late_grant_ignored") {
+            effects.probe("zeus: a round that nobody waits for is resumed");
+            self.open(now, key, requester.stamp, false, effects);
+        }
+        effects.ignored("zeus: ACK of no request");
     }
 
     /// Takes a key: every arbiter of the round has agreed.

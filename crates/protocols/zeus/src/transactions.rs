@@ -483,7 +483,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.is_own(key) {
             return self.may_use_borrowed(key, stamp);
         }
-        if self.lanes.is_lent(key) || self.transactions.is_asked_before(key, Some(stamp)) {
+        let may_be_asked = self.config.lanes > 1;
+        if self.lanes.is_lent(key)
+            || may_be_asked && self.transactions.is_asked_before(key, Some(stamp))
+        {
             return false;
         }
         let meta = self.meta(key);
