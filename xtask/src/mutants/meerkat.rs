@@ -519,8 +519,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "meerkat_late_abort_unacknowledged",
         home: "meerkat",
-        guard: "a guest tells of an abort until all know it, and may be the only one who does",
+        guard: "a guest tells of an abort until all know it, also who has not heard of the transaction",
         checks: &[Tests("meerkat", "guests::a_late_abort")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_settled_kept_open",
+        home: "meerkat",
+        guard: "what a guest has ended is over with its epoch, whatever the replicas have lost",
+        checks: &[Tests("meerkat", "losses::what_a_guest")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_own_ends_not_reported",
+        home: "meerkat",
+        guard: "what a member has decided stands, whatever the replicas have lost",
+        checks: &[Tests("meerkat", "losses::what_a_member")],
         in_gate: false,
     },
     Mutant {

@@ -217,8 +217,8 @@ where
         self.active = false;
         self.abandon_ops(effects);
         self.recoveries.clear();
-        self.attempts.clear();
         let (records, read_high) = self.take_records();
+        self.attempts.clear();
         if self.config.guest.is_some() {
             // A guest has one lane, which need not be lane 0, and keeps nothing for its next stay.
         } else if self.config.lane.0 == 0 {
@@ -240,6 +240,7 @@ where
             let handed = Restored::of_epoch(resumed, installed, records.clone());
             *self.handed = Some(Box::new(handed));
         }
+        self.report_ends(&mut records);
         if !mutant!("meerkat_calls_marked_over_epochs") {
             self.trackers.iter_mut().for_each(ResultTracker::abandon_all);
         }
@@ -615,8 +616,8 @@ where
                 }
             }
             let decision = Some(settled.commit);
-            // A guest tells of its commit again, also who has joined since and asks the others for
-            // the sets. Those of a member's transaction are with its coordinator.
+            // A guest that hears of its commit only now tells all of it, also who has joined since and
+            // asks the others for the sets. Those of a member's transaction are with its coordinator.
             let kept =
                 settled.commit && key.writer.is_guest() && !mutant!("meerkat_outcome_without_sets");
             let body = if kept { settled.body.clone() } else { Vec::new() };

@@ -1,14 +1,15 @@
-//! Own attempts at the beginning of an epoch: over, told again, or validated anew.
+//! Own attempts at the end of an epoch and at the beginning of the next one: over, or validated anew.
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{Lsn, NodeSet, Now, Timestamp};
 
 use crate::attempt::{Part, Stage};
 use crate::body::Body;
 use crate::message::Vote;
 use crate::meta::Meta;
+use crate::records::Records;
 use crate::state::Meerkat;
 use crate::txn_record::{RecordKey, TxnRecord};
 
@@ -29,7 +30,7 @@ where
             attempt.timeouts = 0;
             attempt.durable_at = Lsn::START;
             if let Stage::Closing { commit } = attempt.stage {
-                self.tell_again(now, version, commit, effects);
+                self.close_settled(version, commit);
                 continue;
             }
             attempt.stage = Stage::Voting;
@@ -62,40 +63,48 @@ where
         self.advance_stable(self.writer(), stable);
     }
 
-    /// Tells the end of an own transaction to the members of the new epoch. All keep it already if
-    /// a replica knew it when the last epoch ended; but no replica of a partition need have known,
-    /// if this node has none.
-    fn tell_again(
-        &mut self,
-        now: Now,
-        version: u64,
-        commit: bool,
-        effects: &mut impl Effects<Self>,
-    ) {
+    /// An own transaction that has ended in an earlier epoch is over. Every replica that goes on in this one
+    /// has its end: the change has found the votes that decided it, or, of a member's, its own word for the
+    /// end ([`Meerkat::report_ends`]). A guest's word counts for nothing. Where replicas have lost their
+    /// votes with the power, the change may have settled something else, or may know nothing of it, and
+    /// nobody would acknowledge the guest's end.
+    fn close_settled(&mut self, version: u64, commit: bool) {
         let id = Timestamp::new(version, self.writer());
-        let Some(attempt) = self.attempts.get_mut(&version) else { return };
-        attempt.parts.iter_mut().for_each(|part| part.acked = NodeSet::EMPTY);
-        let mut kept = true;
-        for part in &attempt.parts {
+        for part in &self.attempts[&version].parts {
             let record = self.records.get(&RecordKey::new(id, part.partition));
             let end = record.and_then(|record| record.decision);
             assert!(
-                end.is_none_or(|end| end == commit),
-                "transaction {id:?} was decided here, and differently by the epoch change"
+                end == Some(commit) || self.config.guest.is_some(),
+                "transaction {id:?} was decided here, and differently by the epoch change: {end:?}"
             );
-            kept &= end.is_some();
         }
-        if kept {
-            if let Some(attempt) = self.attempts.remove(&version) {
-                self.recycle(attempt);
-            }
+        if self.config.guest.is_some() && mutant!("meerkat_settled_kept_open") {
             return;
         }
-        for index in 0..self.attempts[&version].parts.len() {
-            self.tell(now, id, index, commit, effects);
+        if let Some(attempt) = self.attempts.remove(&version) {
+            self.recycle(attempt);
         }
-        self.resends.push(now.monotonic + self.config.message_loss_timeout, version);
-        self.try_close(version);
+    }
+
+    /// Adds the ends of own transactions to what this lane reports of its epoch, for partitions without a
+    /// replica here. Their replicas may have lost what they voted for, and the ends are known until all of
+    /// them have acknowledged them.
+    pub(crate) fn report_ends(&self, records: &mut Records) {
+        if mutant!("meerkat_own_ends_not_reported") {
+            return;
+        }
+        for version in self.attempts.versions() {
+            let attempt = &self.attempts[&version];
+            let Stage::Closing { commit } = attempt.stage else { continue };
+            let participants = attempt.participants();
+            for part in &attempt.parts {
+                let key = RecordKey::new(Timestamp::new(version, self.writer()), part.partition);
+                let body = if commit { part.body.clone() } else { Vec::new() };
+                let decision = Some(commit);
+                let end = TxnRecord { participants, body, decision, ..TxnRecord::default() };
+                records.get_or_insert_with(key, || end);
+            }
+        }
     }
 
     /// Validates an attempt in the new epoch. Nobody had decided it in the old one.

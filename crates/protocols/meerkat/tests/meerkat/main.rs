@@ -15,6 +15,7 @@ mod interaction;
 mod lanes;
 mod lanes_with_logs;
 mod logs;
+mod losses;
 mod merge;
 mod packets;
 mod pitfalls;

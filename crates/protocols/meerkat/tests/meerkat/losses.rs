@@ -1,0 +1,103 @@
+//! What becomes of a transaction that was answered and that the power takes away, while its coordinator
+//! lives: promises have not waited for the logs of its replicas.
+
+use quorate_harness::Logs;
+use quorate_meerkat::Config;
+use quorate_types::{Duration, NodeId, Timestamp};
+
+use crate::guests::{GUEST, with_guest_of};
+use crate::support::{Cluster, Replicas};
+
+const ALL: [u16; 3] = [1, 2, 3];
+
+/// Nodes with logs that nothing waits for.
+fn lossy(count: u16, configure: fn(&mut Config)) -> Cluster {
+    let replicas = Replicas { logs: Logs::Async, ..Replicas::new(1, configure) };
+    Cluster::of(replicas, count, |_| 0, u64::from)
+}
+
+fn lossy_with_guest() -> Cluster {
+    let mut cluster = with_guest_of(lossy(3, |_| {}), |_| {});
+    cluster.run(2, "write=k:u");
+    cluster
+}
+
+impl Cluster {
+    /// The power of nodes 1 to 3 goes, and all with it that is not on their disks. They come back.
+    fn lose_the_first_three(&mut self, guest: Option<Timestamp>) {
+        self.pool.clear();
+        for node in ALL {
+            self.cut_power_unflushed(node);
+            self.restart(node, 100 + u64::from(node));
+            if let Some(id) = guest {
+                self.machine(node).guest_joined(id.writer, NodeId(GUEST));
+            }
+        }
+        self.renew_view();
+    }
+
+    /// Replicas 1 to 3 vote for what a node has begun, and some have it on their disks; the votes decide.
+    fn vote_and_write(&mut self, coordinator: u16, written: &[u16]) {
+        for node in ALL {
+            self.deliver(coordinator, node, "validate");
+        }
+        written.iter().for_each(|node| assert!(self.flush_log(*node)));
+        for node in ALL {
+            self.deliver(node, coordinator, "vote");
+        }
+    }
+}
+
+/// The guest was told of its commit, and as many of the replicas as are named have their votes on disk
+/// when the power goes. It hears of the next view soon after, or when what it began is too old to be begun.
+#[test]
+fn what_a_guest_has_ended_is_over_when_its_replicas_have_come_back_without_it() {
+    for written in [&[][..], &[3], &[1, 3], &ALL] {
+        for cut_off in [Duration::ZERO, Duration::from_secs(2)] {
+            let mut cluster = lossy_with_guest();
+            let (tag, id) = cluster.begin("append=k:v");
+            cluster.vote_and_write(GUEST, written);
+            cluster.assert_done(tag);
+            cluster.lose_the_first_three(Some(id));
+            cluster.run_some(cut_off, |packet| !packet.is(GUEST, 0, "any"));
+            cluster.run_for(Duration::from_secs(6));
+            let is_left = written.len() >= 2;
+            cluster.assert_everywhere("k", Some(if is_left { "uv" } else { "u" }));
+            assert_eq!(cluster.gauge(GUEST, "attempts"), 0, "{written:?}, cut off for {cut_off:?}");
+            let read = cluster.run(GUEST, "append=k:w");
+            assert_eq!(read, [Some(if is_left { "uv" } else { "u" }.to_owned())]);
+            cluster.run_for(Duration::from_secs(6));
+            cluster.assert_settled();
+            assert!(cluster.record(1, id).is_none(), "the guest calls it over");
+        }
+    }
+}
+
+pub(crate) fn two_groups(config: &mut Config) {
+    let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
+    config.partitions = vec![group([1, 2, 3]), group([4, 5, 6])];
+}
+
+/// The same of a member: node 4 has no replica of the key, and lives.
+#[test]
+fn what_a_member_has_ended_outlives_replicas_that_have_lost_it() {
+    for written in [&[][..], &[3], &[1, 3], &ALL] {
+        let mut cluster = lossy(6, two_groups);
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        let key = keys.find(|key| !cluster.holds(4, key)).expect("half of all keys are away");
+        cluster.run(1, &format!("write={key}:u"));
+        let tag = cluster.submit(4, &format!("append={key}:v"));
+        cluster.deliver_some(|packet| packet.kind() == "get" || packet.kind() == "values");
+        cluster.vote_and_write(4, written);
+        cluster.assert_done(tag);
+        cluster.lose_the_first_three(None);
+        cluster.run_for(Duration::from_secs(2));
+        for node in ALL {
+            assert_eq!(cluster.stored(node, &key).as_deref(), Some("uv"), "{written:?}");
+        }
+        assert_eq!(cluster.gauge(4, "attempts"), 0);
+        cluster.run(5, &format!("append={key}:w"));
+        cluster.run_for(Duration::from_secs(2));
+        cluster.assert_quiet();
+    }
+}
