@@ -11,6 +11,8 @@ use quorate_wire::Writer;
 pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) base: Option<Timestamp>,
+    /// Whether it read that there is nothing.
+    pub(crate) absent: bool,
     pub(crate) write: Option<Option<String>>,
 }
 
@@ -62,6 +64,7 @@ pub(crate) fn entries(body: Body<'_>) -> Vec<Entry> {
         .map(|item| Entry {
             key: text(item.key),
             base: item.base,
+            absent: item.absent,
             write: item.write.map(|write| match write {
                 Write::Set(content) => Some(value_text(content, None)),
                 Write::Delta(delta) => Some(format!("+{}", appended(delta.bytes))),

@@ -95,9 +95,15 @@ impl Cluster {
     /// Asserts that nothing is left of any transaction.
     #[track_caller]
     pub(crate) fn assert_quiet(&mut self) {
+        // Guests are no members.
+        for (node, host) in self.hosts.iter().filter(|(_, host)| host.up) {
+            let machine = host.machine();
+            assert_eq!(machine.pending(), 0, "open ops of node {node}");
+            let attempts = machine.gauges().into_iter().find(|(name, _)| *name == "attempts");
+            assert_eq!(attempts, Some(("attempts", 0)), "attempts of node {node}");
+        }
         for node in self.live() {
             let machine = self.machine(node);
-            assert_eq!(machine.pending(), 0, "open ops of node {node}");
             assert!(machine.records().is_empty(), "node {node}: {:?}", machine.records());
             for tracker in machine.trackers() {
                 assert_eq!(tracker.in_progress(), 0, "attempts at calls that are over, at {node}");

@@ -6,6 +6,8 @@
 //! What the clients saw is judged twice: by a replay in the order of timestamps here, and by
 //! `quorate-check`.
 
+mod guest;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
@@ -16,10 +18,13 @@ use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
 
+use crate::guests::GUEST;
+use crate::losses::two_groups;
 use crate::replay::{Attempt, Known, State};
 use crate::sessions::Sessions;
 use crate::support::{Cluster, Replicas, serializable};
 use crate::txn::{Reply, Step, Txn};
+use guest::Guest;
 
 /// What a run does.
 #[derive(Clone, Copy)]
@@ -50,6 +55,10 @@ struct Plan {
     logs: Logs,
     /// Of 1000 steps, how many cut the power of all nodes, if they have logs.
     outages: u64,
+    /// Of them, the first so many nodes mostly lose it alone.
+    circuit: Option<u16>,
+    /// Whether a client coordinates transactions of its own.
+    has_guest: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -68,6 +77,8 @@ const PLAN: Plan = Plan {
     sessions: false,
     logs: Logs::None,
     outages: 0,
+    circuit: None,
+    has_guest: false,
 };
 
 /// A transaction that a client sent.
@@ -103,6 +114,7 @@ struct Run {
     /// What the replay knows of each attempt that has committed.
     replayed: BTreeMap<Timestamp, Replayed>,
     sessions: Sessions,
+    guest: Option<Guest>,
 }
 
 impl Run {
@@ -116,6 +128,7 @@ impl Run {
         replicas.logs = plan.logs;
         let mut cluster = Cluster::of(replicas, plan.nodes, ahead, seeds);
         let isolation = cluster.machine(1).isolation();
+        let guest = plan.has_guest.then(|| Guest::enter(&mut cluster, 0, plan.configure));
         Self {
             plan,
             isolation,
@@ -128,6 +141,7 @@ impl Run {
             forgetful: BTreeSet::new(),
             replayed: BTreeMap::new(),
             sessions: Sessions::default(),
+            guest,
         }
     }
 
@@ -179,7 +193,8 @@ impl Run {
     }
 
     fn submit(&mut self) {
-        let node = self.node();
+        let is_guests = self.guest.is_some() && self.rng.chance(1, 3);
+        let node = if is_guests { GUEST } else { self.node() };
         if self.plan.sessions {
             return self.sessions.act(&mut self.cluster, &mut self.rng, node, self.plan.keys);
         }
@@ -249,6 +264,7 @@ impl Run {
     fn come_back(&mut self, node: u16) {
         if self.cluster.hosts[&node].up {
             self.cluster.begin_life(node);
+            self.visit(node);
         } else {
             self.start(node);
         }
@@ -259,15 +275,20 @@ impl Run {
     fn start(&mut self, node: u16) {
         let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
         if self.plan.logs == Logs::None || self.forgetful.contains(&node) {
-            return self.cluster.start_ahead(node, seed, ahead);
+            self.cluster.start_ahead(node, seed, ahead);
+        } else {
+            self.cluster.restart(node, seed);
+            self.cluster.set_clock(node, Clock { ahead, ..Clock::default() });
         }
-        self.cluster.restart(node, seed);
-        self.cluster.set_clock(node, Clock { ahead, ..Clock::default() });
+        self.visit(node);
     }
 
-    /// The power of all nodes goes. Those whose disks have what they said go on, as what they were.
+    /// The power of all nodes goes, or of a circuit. Those whose disks have what they said go on, as what
+    /// they were.
     fn outage(&mut self) {
-        for node in 1..=self.plan.nodes {
+        let circuit = self.plan.circuit.filter(|_| self.rng.chance(3, 4));
+        let cut = 1..=circuit.unwrap_or(self.plan.nodes);
+        for node in cut.clone() {
             if self.cluster.hosts[&node].up {
                 self.cluster.cut_power(node, &mut self.rng);
             }
@@ -275,6 +296,10 @@ impl Run {
         self.cluster.run_for(Duration::from_millis(self.rng.below(50)));
         let mut roles = Vec::new();
         for (node, role) in self.cluster.roles() {
+            if !cut.contains(&node) {
+                roles.push((node, role));
+                continue;
+            }
             let returns = role != Role::Down && !self.forgetful.contains(&node);
             if returns {
                 self.start(node);
@@ -335,12 +360,15 @@ impl Run {
         if self.rng.chance(self.plan.trouble, 1000) {
             self.trouble();
         }
-        if self.plan.logs != Logs::None && self.rng.chance(1, 4) {
+        // Where nothing waits for disks they take their time.
+        let often = if self.plan.logs == Logs::Async { 40 } else { 4 };
+        if self.plan.logs != Logs::None && self.rng.chance(1, often) {
             self.log();
         }
         if self.plan.outages > 0 && self.rng.chance(self.plan.outages, 1000) {
             self.outage();
         }
+        self.act_as_guest();
         match self.rng.below(100) {
             at if at < self.plan.sent => self.submit(),
             0..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
@@ -370,7 +398,7 @@ impl Run {
             }
         }
         self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
-        self.cluster.run_for(Duration::from_millis(1_500));
+        self.heal_guest(Duration::from_millis(1_500));
         for node in 1..=self.plan.nodes {
             if self.role(node) == Role::Shadow && self.cluster.machine(node).is_caught_up() {
                 self.cluster.set_role(node, Role::Active);
@@ -388,6 +416,7 @@ impl Run {
         }
         self.cluster.run_for(Duration::from_millis(300));
         self.note_answers();
+        self.await_guest();
     }
 
     /// After healing every transaction of a node that lived has an answer, nothing is left of any,
@@ -447,7 +476,9 @@ impl Run {
                 let (version, held) = state.get(&entry.key).cloned().unwrap_or_default();
                 if let Some(base) = entry.base {
                     let key = &entry.key;
-                    assert!(version <= base && base < stamp, "{stamp:?} read {key} at {base:?}");
+                    // A deletion may be forgotten before a reader of nothing has come to its end.
+                    let covers = version <= base || entry.absent && held.is_none();
+                    assert!(covers && base < stamp, "{stamp:?} read {key} at {base:?}");
                     assert!(held.is_none() || version == base, "{stamp:?}: {key} at {base:?}");
                     let value = held.as_ref().map(|value| Bytes::from(value.as_bytes()));
                     let version = value.is_some().then_some(version);
@@ -827,4 +858,22 @@ fn replicas_agree_on_what_the_power_has_left() {
     probes.extend(sweep(200, Plan { large: Some(disagreeing), ..plan }));
     probes.extend(sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan }));
     assert!(probes.contains_key("meerkat: takes in what its log has lost"));
+}
+
+/// Nodes that lose power while others live, which have coordinated transactions at their keys.
+#[test]
+fn a_group_may_lose_power_alone() {
+    let plan = Plan {
+        nodes: 6,
+        keys: 4,
+        configure: two_groups,
+        logs: Logs::Sync,
+        outages: 8,
+        circuit: Some(3),
+        sent: 15,
+        ..PLAN
+    };
+    sweep(150, Plan { trouble: 0, ..plan });
+    sweep(100, plan);
+    sweep(150, Plan { logs: Logs::Async, trouble: 0, ..plan });
 }
