@@ -7,6 +7,7 @@ use quorate_types::{Duration, NodeId, Timestamp};
 
 use crate::guests::{GUEST, with_guest_of};
 use crate::support::{Cluster, Replicas};
+use crate::txn::txn;
 
 const ALL: [u16; 3] = [1, 2, 3];
 
@@ -100,4 +101,27 @@ fn what_a_member_has_ended_outlives_replicas_that_have_lost_it() {
         cluster.run_for(Duration::from_secs(2));
         cluster.assert_quiet();
     }
+}
+
+/// The same of a member's second lane, which has its lane 0 report what it has decided.
+#[test]
+fn what_any_lane_of_a_member_has_ended_outlives_replicas_that_have_lost_it() {
+    let replicas = Replicas { logs: Logs::Async, ..Replicas::new(2, two_groups) };
+    let mut cluster = Cluster::of(replicas, 6, |_| 0, u64::from);
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    let key = keys.find(|key| !cluster.holds(4, key)).expect("half of all keys are away");
+    let tag = cluster.tag();
+    cluster.act_on(4, 1, |machine, now, outbox| {
+        machine.submit(now, tag, 1, txn(&format!("write={key}:v")), outbox);
+    });
+    cluster.deliver_some(|packet| packet.kind() == "get" || packet.kind() == "values");
+    cluster.vote_and_write(4, &[]);
+    cluster.assert_done(tag.0);
+    cluster.lose_the_first_three(None);
+    cluster.run_for(Duration::from_secs(2));
+    for node in ALL {
+        assert_eq!(cluster.stored(node, &key).as_deref(), Some("v"), "lane 0 has installed it");
+    }
+    let gauges = cluster.hosts[&4].machines[1].gauges();
+    assert!(gauges.contains(&("attempts", 0)), "{gauges:?}");
 }
