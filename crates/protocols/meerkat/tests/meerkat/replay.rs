@@ -59,6 +59,12 @@ impl Attempt<'_> {
         seen.chain(self.writes.get(key).and_then(Option::as_deref))
     }
 
+    /// Whether a key held something, whatever it was, and a transaction gave up for that.
+    fn stopped(&self, key: &str) -> bool {
+        let watches = |txn: &Txn| txn.0.iter().any(|step| *step == Step::Unless(key.to_owned()));
+        self.known.iter().any(|known| known.reply.is_empty() && watches(known.txn))
+    }
+
     /// Whether what a transaction writes, which names it, was seen.
     fn shows(&self, txn: &Txn) -> bool {
         txn.0.iter().any(|step| match step {
@@ -91,8 +97,9 @@ impl Attempt<'_> {
             let after = self.run(txn, written, None).expect("nobody says otherwise");
             // What nobody has seen needs no explanation.
             let is_seen = after.iter().any(|(key, value)| {
-                written.get(key) != Some(value) && { value.as_ref() }
-                    .is_none_or(|value| self.evidence(key).any(|seen| seen.starts_with(value)))
+                let shown = |value: &String| self.evidence(key).any(|seen| seen.starts_with(value));
+                let changes = written.get(key) != Some(value);
+                changes && (value.as_ref().is_none_or(shown) || self.stopped(key))
             });
             if is_seen && !order.contains(tag) {
                 order.push(*tag);
