@@ -427,7 +427,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-deltas-rejoin",
             size: Size::Small,
-            states: Some(7665),
+            states: Some(8286),
             reaches: &["meerkat: a learner asks for a base"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
         },
@@ -574,7 +574,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-epochs",
             size: Size::Small,
-            states: Some(1_759),
+            states: Some(1_781),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&epochs(name), limits),
         },
@@ -677,7 +677,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-returned",
             size: Size::Small,
-            states: Some(7_908),
+            states: Some(9_011),
             reaches: &["meerkat: a record of an earlier life stays"],
             run: |name, limits| explore(&returned(name), limits),
         },
@@ -694,7 +694,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-rejoin",
             size: Size::Small,
-            states: Some(4_858),
+            states: Some(4_948),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&rejoin(name), limits),
         },

@@ -337,7 +337,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(95_705),
+            states: Some(98_634),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },

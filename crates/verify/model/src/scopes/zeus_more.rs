@@ -197,14 +197,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-calls",
             size: Size::Small,
-            states: Some(17_724),
+            states: Some(18_966),
             reaches: recorded,
             run: |name, limits| explore(&in_order(calls(name)), limits),
         },
         Entry {
             name: "zeus-calls-crash",
             size: Size::Small,
-            states: Some(10_687),
+            states: Some(10_833),
             reaches: recorded,
             run: |name, limits| explore(&in_order(calls_crash(name)), limits),
         },
