@@ -112,7 +112,7 @@ fn with_disks(engine: Engine) -> Options {
 #[test]
 fn nodes_with_disks_survive_what_disks_do() {
     let mut reached = Vec::new();
-    for (engine, seeds) in [(Engine::Hermes, 10), (Engine::Meerkat, 4), (Engine::Local, 4)] {
+    for (engine, seeds) in [(Engine::Hermes, 19), (Engine::Meerkat, 4), (Engine::Local, 4)] {
         let probes = assert_passes(&with_disks(engine), seeds, 200);
         reached.extend(probes.into_iter().filter(|(_, times)| *times > 0).map(|(name, _)| name));
     }
