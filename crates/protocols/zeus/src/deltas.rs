@@ -135,8 +135,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             drop(record);
             let stream = self.streams.get(&coordinator);
             let is_committed = stream.is_some_and(|stream| slot <= stream.committed);
-            let has_all = self.layout.has_all(shard_of(key));
-            if is_committed && has_all && !mutant!("zeus_overwritten_base_awaited") {
+            // A key of another lane is that one's to tell of.
+            let may_tell = self.is_own(key) && self.layout.has_all(shard_of(key));
+            if is_committed && may_tell && !mutant!("zeus_overwritten_base_awaited") {
                 // Another node replays it. A learner would copy the later version only when all have recovered.
                 return self.tell_key(from, key, effects);
             }
