@@ -128,7 +128,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             !before.is_live() || (0..SHARDS).all(|shard| !serves(shard) || has_joined(shard)),
             "a member of a group has what the group has"
         );
-        // What an heir waits for may be lost by now, and somebody else may have what was there before.
+        // The value that an heir waits for may be lost by now; another member may have an earlier one.
         let waits =
             |shard| layout.inherits(shard) && awaited.keys().any(|key| shard_of(key) == shard);
         let has_others = !layout.live.without(layout.node).is_empty();

@@ -140,7 +140,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let acquisition = Acquisition { requester, tries, wait, rejected_until, is_wanted, tally };
         self.acquisitions.insert(key.into(), acquisition);
         match is_wanted {
-            // Who wants it has seen that it is not the owner.
+            // The node that asks for the key has seen that it is not the owner.
             true => self.ask_driver(now, key, effects),
             false => self.request(now, key, effects),
         }

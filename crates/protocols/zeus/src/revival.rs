@@ -8,7 +8,7 @@
 //! rounds of keys whose owners are gone, and others remember them: the rounds that it begins later are above
 //! all clocks that it has heard of by then, so above all rounds.
 //!
-//! **Heirs** hear the others in the same way: nodes that begin a shard anew of which all have died for good that
+//! **Heirs** hear the others in the same way: they begin a shard anew after the death, for good, of all nodes that
 //! had it. A node outside the group that owns one of its keys has the value, too, so they ask every live
 //! member for all that it keeps of the shard, and say that they have copied it when all have answered.
 //!

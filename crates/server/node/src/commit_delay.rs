@@ -19,7 +19,7 @@ const WAIT_MAX: Duration = Duration::from_millis(1);
 /// Most batches that begin at once after one that waited in vain.
 const SKIP_MAX: u32 = 256;
 
-/// What one log knows of those who wait for it.
+/// What decides when a log begins its next batch.
 #[derive(Debug)]
 pub(crate) struct CommitDelay {
     /// Entries of the last batch, and those that waited at its end.

@@ -31,7 +31,7 @@ const ROUNDS: usize = 9;
 /// What a turn takes, as the nodes see it: so long that no key moves four times in a tenth of a second.
 const TURN: Duration = Duration::from_micros(50);
 
-/// What is done with the keys, each once in a round.
+/// The operation that a round does once on each key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Reads and writes a key where it is.

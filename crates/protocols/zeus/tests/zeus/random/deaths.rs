@@ -1,4 +1,4 @@
-//! Runs in which all members of some group that have its data die for good while others live. The data that
+//! Runs in which every member that has a group's data dies for good while other nodes live. The data that
 //! only they had is given up; a node outside the group goes on with the keys that it owns.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ impl Run {
         self.disorder.announce(&view);
     }
 
-    /// Processes have ended. What they had of keys of which no group is left may be lost.
+    /// Processes have ended. A key may be lost if all members of its group were among them.
     pub(super) fn note_given_up(&mut self) {
         if self.plan.deaths == 0 {
             return;
@@ -51,7 +51,7 @@ impl Run {
         self.given_up.extend(lost.into_iter().map(|key| (self.clock, key)));
     }
 
-    /// A member that is down of a group of which nobody lives.
+    /// A member that is down, and in whose group no member lives.
     pub(super) fn lost_member(&self) -> Option<u16> {
         let is_down = |node: &u16| self.role(*node) == Some(Role::Down);
         let groups = self

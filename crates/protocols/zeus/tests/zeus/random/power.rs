@@ -150,7 +150,7 @@ impl Run {
     fn spared(&mut self) -> BTreeSet<u16> {
         let nodes = self.nodes();
         let mut spared: BTreeSet<u16> = nodes.filter(|_| self.rng.chance(1, 4)).collect();
-        // Who has crashed has its data on its disk alone.
+        // A crashed node has its data on its disk alone.
         spared.retain(|node| self.cluster.hosts[node].up);
         let is_dark = |shard| {
             let group = placement::group(shard, self.cluster.view.placed, self.plan.replicas);

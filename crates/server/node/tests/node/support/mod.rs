@@ -65,7 +65,7 @@ impl Cluster {
         cluster
     }
 
-    /// Nodes that come back from logs in which nothing is left.
+    /// Nodes that come back from logs that are empty.
     pub(crate) fn restored(configs: impl IntoIterator<Item = NodeConfig>) -> Self {
         let mut cluster = Self::started(configs);
         let hosts = cluster.lanes.iter_mut().flat_map(|lane| &mut lane.hosts);
