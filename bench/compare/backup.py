@@ -3,7 +3,8 @@
 
 Each engine has three `serve` processes that are filled once. In each round the same closed loop of SETs
 runs alone and beside a backup, in turns of A B, B A, for as long as the backup takes: two generators, one
-of which always runs while the other one starts anew. One more backup is written while nobody writes. The
+of which always runs while the other one starts anew. Throughput and latency are those of runs in which
+both generators, and the backup, were there from begin to end. One more backup is written while nobody writes. The
 last backup is restored into a second cluster. With --before, the same goes for a second build in the same
 rounds, in turns. Figures are medians over the rounds with their ranges, as
 the machine's pace changes between rounds. CPU per operation is that of the nodes alone; beside a backup, it
@@ -133,33 +134,42 @@ def load(options, runner, system, file):
 
     def drive(delay):
         time.sleep(delay)
-        while True:
-            reports.append(runner.generate(system, "set", connections=options.connections // 2,
-                                           keys=options.written))
-            if is_over.is_set():
-                return
+        while not is_over.is_set():
+            begin = time.monotonic()
+            report = runner.generate(system, "set", connections=options.connections // 2,
+                                     keys=options.written)
+            reports.append((begin, time.monotonic(), report))
 
     drivers = [threading.Thread(target=drive, args=(delay,)) for delay in (0, options.seconds / 2)]
     before = system.cpu_seconds()
     for driver in drivers:
         driver.start()
     time.sleep(options.seconds / 2 + 0.2)
+    both = time.monotonic()
     rate = ["--rate", str(options.rate)] if options.rate else []
     try:
-        told = file and backup(options, system, file, "--pause-writes", str(options.pause_writes), *rate)
+        if file:
+            told = backup(options, system, file, "--pause-writes", str(options.pause_writes), *rate)
+        else:
+            told = time.sleep(3 * options.seconds)
     finally:
+        over = time.monotonic()
         is_over.set()
         for driver in drivers:
             driver.join()
     cpu = system.cpu_seconds() - before
-    for failure in {report["first_failure"] for report in reports if report["failed"]}:
+    for failure in {report["first_failure"] for _, _, report in reports if report["failed"]}:
         print(f"some operations failed: {failure}", file=sys.stderr)
+    # A generator has more to itself while the other one is not there, or no backup.
+    kept = [report for begin, end, report in reports if begin > both - 0.3 and end < over + 0.3]
+    if not kept:
+        system.fail("the backup was over before a generator was: more --keys, or fewer --seconds")
     # Those of the same number of connections, so what they did adds up.
-    return {"throughput": 2 * statistics.mean(report["throughput"] for report in reports),
-            "p50_us": statistics.median(report["p50_us"] for report in reports),
-            "p99_us": max(report["p99_us"] for report in reports),
-            "cpu_us_per_op": cpu / sum(report["ops_total"] for report in reports) * 1e6,
-            "failed": sum(report["failed"] for report in reports), "backup": told}
+    return {"throughput": 2 * statistics.mean(report["throughput"] for report in kept),
+            "p50_us": statistics.median(report["p50_us"] for report in kept),
+            "p99_us": max(report["p99_us"] for report in kept),
+            "cpu_us_per_op": cpu / sum(report["ops_total"] for _, _, report in reports) * 1e6,
+            "failed": sum(report["failed"] for _, _, report in reports), "backup": told}
 
 
 def backup(options, system, file, *more):
