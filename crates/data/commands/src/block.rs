@@ -55,7 +55,7 @@ impl Block {
 
     /// Whether it may change anything.
     pub fn updates(&self) -> bool {
-        self.calls.iter().any(|call| call.call().updates())
+        self.calls.iter().any(OwnedCall::updates)
     }
 
     /// What it does to its only key: a blind write if every call that has a key is one and nothing
@@ -80,7 +80,10 @@ impl Block {
         wanted: Wanted,
     ) -> Verdict<Reply<'static>> {
         if self.watches.len() + self.calls.len() > 1 {
-            workspace.warm(&mut self.keys().take(WARM_TOGETHER));
+            // A call of several keys warms its own.
+            let watched = self.watches.iter().map(|(key, _)| &**key);
+            let first = self.calls.iter().filter_map(|call| call.call().keys().next());
+            workspace.warm(&mut watched.chain(first).take(WARM_TOGETHER));
         }
         for (key, watch) in &self.watches {
             if !watch.holds(&workspace.read(key)) {
@@ -161,7 +164,7 @@ pub(crate) fn run_in_order<W: Workspace>(
 ) -> Result<Reply<'static>, Reply<'static>> {
     let mut room = Room::new();
     let mut metered = Metered::new(workspace);
-    let mut answers = Vec::new();
+    let mut answers = Vec::with_capacity(calls.len());
     for call in calls {
         let mut notes = Notes::new(wanted);
         let verdict = call.call().run_over(now, &mut metered, &mut room, &mut notes);

@@ -22,7 +22,7 @@ use crate::room::Room;
 use crate::script::SCRIPT_DIGEST_BYTES;
 use crate::spec::{
     AccessRule, ConnectionCommand, KeySpec, Keyed, KeysBegin, KeysFind, KeysFunction, Run,
-    ServerCommand, Spec, Split, flag,
+    ServerCommand, Spec, Split,
 };
 use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, large, range, sort, table};
 
@@ -160,12 +160,12 @@ impl<'a> Call<'a> {
             (Run::Key(_), Split::None) => self.run_on_key(now, workspace, room),
             (Run::Key(_), Split::Array) => {
                 let count = self.keys().count();
-                let mut answers = Vec::new();
+                let mut answers = Vec::with_capacity(count);
                 for index in 0..count {
                     self.warm(index, count, workspace);
                     let part = self.split(index);
                     let answer = part.call().run_on_key(now, workspace, room);
-                    answers.push(answer.element().clone());
+                    answers.push(answer.into_element());
                     if room.is_exceeded() {
                         return answers.pop().expect("the answer that had no room");
                     }
@@ -235,12 +235,9 @@ impl<'a> Call<'a> {
 
     /// Whether the call may change anything, over all its keys. [`Command::access`] says what it
     /// does to one.
+    #[inline]
     pub fn updates(self) -> bool {
-        match self.spec.run {
-            Run::Key(Keyed::One(_) | Keyed::Script) => self.access() != Access::Read,
-            Run::Key(Keyed::Several(_)) => self.spec.flags.has(flag::WRITE),
-            _ => false,
-        }
+        self.spec.updates(self.access)
     }
 
     /// The answer of a command that needs neither a key nor anything else: `PING`, `ECHO`, `TIME`
@@ -504,6 +501,12 @@ impl OwnedCall {
     #[inline]
     pub fn call(&self) -> Call<'_> {
         Call { spec: self.spec, args: self.args.borrow(), access: self.access }
+    }
+
+    /// As [`Call::updates`].
+    #[inline]
+    pub(crate) fn updates(&self) -> bool {
+        self.spec.updates(self.access)
     }
 
     fn with(spec: &'static Spec, args: OwnedArgs) -> Self {

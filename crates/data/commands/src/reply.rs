@@ -76,6 +76,11 @@ impl<'a> Reply<'a> {
         if *self == WRONGTYPE { &Self::Null } else { self }
     }
 
+    /// The same of an answer that is not needed any more.
+    pub(crate) fn into_element(self) -> Self {
+        if self == WRONGTYPE { Self::Null } else { self }
+    }
+
     /// A simple string with a fixed text.
     pub const fn status(text: &'static str) -> Self {
         Self::Status(Cow::Borrowed(text))

@@ -83,6 +83,16 @@ impl Spec {
     pub fn has_movable_keys(&self) -> bool {
         self.flags.has(flag::MOVABLEKEYS)
     }
+
+    /// Whether a call that does this to a key may change anything.
+    #[inline]
+    pub(crate) fn updates(&self, access: Access) -> bool {
+        match self.run {
+            Run::Key(Keyed::One(_) | Keyed::Script) => access != Access::Read,
+            Run::Key(Keyed::Several(_)) => self.flags.has(flag::WRITE),
+            _ => false,
+        }
+    }
 }
 
 /// The function behind a command on one key.

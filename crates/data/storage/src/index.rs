@@ -22,7 +22,7 @@ use quorate_types::hash_key;
 
 use crate::counters::Counters;
 use crate::reclaim::Guard;
-use crate::record::{Header, RecordPtr};
+use crate::record::{CACHE_LINE, Header, RecordPtr};
 use crate::sequence::assert_none_held;
 use crate::sync::{Alive, AtomicPtr, Count, IS_MODEL, Mutex, MutexGuard, Ordering, note_write};
 
@@ -57,6 +57,9 @@ impl<T> Tagged<T> {
         NonNull::new(self.0.map_addr(|address| address & !(usize::MAX << TAG_SHIFT)))
     }
 }
+
+/// Bytes of the key and the value behind it that are fetched with a record.
+const WARM_BYTES: usize = 128;
 
 /// Asks the processor to fetch the cache line at any address from memory. Does nothing on
 /// processors without such a request.
@@ -284,9 +287,11 @@ impl Shard {
             if entry.tag() == tag
                 && let Some(pointer) = entry.pointer()
             {
-                let header = pointer.as_ptr().cast::<u8>();
-                prefetch(header);
-                prefetch(header.wrapping_add(RecordPtr::<M>::KEY_AT));
+                // As far as a usual key and a short value reach.
+                let record = pointer.as_ptr().cast::<u8>();
+                for at in (0..RecordPtr::<M>::KEY_AT + WARM_BYTES).step_by(CACHE_LINE) {
+                    prefetch(record.wrapping_add(at));
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::remote::NOTHING;
 use crate::state::{Key, Rights, Zeus};
-use crate::workspace::{Run, Work};
+use crate::workspace::{Records, Run, Work};
 
 impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Makes the changes of a transaction, and appends it to the pipeline; `false`, without a change,
@@ -26,11 +26,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         &mut self,
         now: Now,
         client: Option<(Client, X::Reply)>,
-        work: Work,
+        mut work: Work,
         call: Option<(Key, Vec<u8>)>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let sent = |(key, one): &(Key, OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
+        let sent = |(key, one): (&[u8], &OneKey<'_>)| key.len() + one.change_bytes() + ITEM_BYTES;
         let call_bytes = call.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let bytes = work.keys.iter().map(sent).sum::<usize>() + call_bytes;
         if bytes > limits::TXN_BYTES_MAX + ITEM_BYTES {
@@ -44,13 +44,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes: Wholes::new(),
             call,
         };
-        for key in &work.expired {
+        for key in &work.found.expired {
             effects.expired(key);
         }
-        for (key, one) in work.keys.into_entries() {
+        for (key, one) in work.keys.drain() {
             match one.is_changed() {
-                true => self.write(now, &key, one.finish(), &mut committing, effects),
-                false => committing.read.push(key),
+                true => self.write(now, key, one.finish(), &mut committing, effects),
+                false => committing.read.push(key.into()),
             }
         }
         let is_changed = !Items::trusted(&committing.items).is_empty();
@@ -76,20 +76,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let rights = Rights { layout: &self.layout, has_recovered: self.lanes.has_recovered };
         let lanes = self.config.lanes;
         let mut work = Work::default();
-        let mut run = Run {
+        let records = Records {
             table: &mut self.table,
-            work: &mut work,
             fetched: &NOTHING,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| rights.may_own(meta, key),
             layout: &self.layout,
             readers: &self.readers,
             lanes,
-            deletes_expired: true,
         };
         // Reading it is what deletes it.
-        run.read(key);
-        if !work.expired.is_empty() {
+        Run { records, work: &mut work }.read(key);
+        if !work.found.expired.is_empty() {
             effects.probe("zeus: an expired value is deleted");
             self.commit(now, None, work, None, effects);
         }

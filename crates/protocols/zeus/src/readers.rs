@@ -2,10 +2,11 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem;
 
 use quorate_machine::{
-    Command, Completion, Effects, Gate, LaneShared, OneKey, Outcome, Record as _, Refusal, Table,
-    Verdict, mutant,
+    Command, Completion, Effects, Gate, LaneShared, Outcome, Record as _, Refusal, Table, Verdict,
+    mutant,
 };
 use quorate_types::{Now, Tag, Timestamp};
 
@@ -13,7 +14,7 @@ use crate::meta::Meta;
 use crate::remote::{Fetched, NOTHING};
 use crate::state::{Key, Rights, Zeus};
 use crate::transactions::Need;
-use crate::workspace::{Run, Work, absent_version};
+use crate::workspace::{Held, ReadSet, Reading, Records, absent_version};
 
 /// What a transaction that only reads does next.
 pub(crate) enum Ready {
@@ -65,7 +66,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if command.updates() || !self.may_begin_at_once(origin) {
             return false;
         }
-        match self.read(now, command, &NOTHING, &mut Work::default()) {
+        let mut read_set = mem::take(&mut self.read_set);
+        let read = self.read(now, command, &NOTHING, &mut read_set);
+        read_set.clear();
+        self.read_set = read_set;
+        match read {
             Read::Done(reply) => {
                 let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
                 effects.complete_on(tag, done);
@@ -128,13 +133,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     ) -> bool {
         let op = self.transactions.take_reader(id);
         let fetched = self.remote.take(id);
-        let mut work = Work::default();
-        let read = self.read(now, op.command(), &fetched, &mut work);
+        let mut read_set = ReadSet::default();
+        let read = self.read(now, op.command(), &fetched, &mut read_set);
         self.remote.put_back(id, fetched);
         self.transactions.put_back(id, op);
         match read {
             Read::Done(reply) => {
-                if let Some(reply) = self.confirm(now, id, reply, &work, effects) {
+                if let Some(reply) = self.confirm(now, id, reply, &read_set, effects) {
                     let done = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
                     let client = self.transactions.client_of(id);
                     self.answer(client, done, effects);
@@ -169,65 +174,60 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         command: &P,
         fetched: &Fetched,
-        work: &mut Work,
+        read_set: &mut ReadSet,
     ) -> Read<X::Reply>
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
         let layout = &*self.layout;
         let rights = Rights { layout, has_recovered: self.lanes.has_recovered };
-        let may_use = |meta: &Meta, key: &[u8]| rights.may_read(meta, key);
-        let (table, wall) = (&mut self.table, now.wall());
-        let lanes = self.config.lanes;
-        let deletes_expired = false;
-        let mut run = Run {
-            table,
-            work: &mut *work,
+        let (wall, lanes) = (now.wall(), self.config.lanes);
+        let records = Records {
+            table: &mut self.table,
             fetched,
             now: wall,
-            may_use,
+            may_use: |meta: &Meta, key: &[u8]| rights.may_read(meta, key),
             layout,
             readers: &self.readers,
             lanes,
-            deletes_expired,
         };
-        let verdict = command.run(wall, &mut run);
-        if work.is_full() {
+        let verdict = command.run(wall, &mut Reading { records, read_set: &mut *read_set });
+        if read_set.is_full() {
             return Read::TooLarge;
         }
-        if !work.missing.is_empty() {
-            return Read::Missing(core::mem::take(&mut work.missing));
+        if !read_set.found.missing.is_empty() {
+            return Read::Missing(mem::take(&mut read_set.found.missing));
         }
-        if !work.expired.is_empty() {
+        if !read_set.found.expired.is_empty() {
             return Read::Expired;
         }
         // Other lanes change records, too. What has not changed between the first look at the last key
         // and the second at the first was there at one moment in between.
-        let is_shared = self.config.lanes > 1 && work.keys.len() > 1;
-        let has_changed = |(key, one): &(Key, OneKey<'_>)| {
+        let is_shared = self.config.lanes > 1 && read_set.keys.len() > 1;
+        let has_changed = |(key, held): (&[u8], &Held)| {
             let is_here = !fetched.contains_key(key);
-            is_here && !is_still(&mut self.table, lanes, &rights, key, one.timestamp())
+            is_here && !is_still(&mut self.table, lanes, &rights, key, held.timestamp)
         };
-        if is_shared && work.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
+        if is_shared && read_set.keys.iter().any(has_changed) && !mutant!("zeus_single_pass_read") {
             return Read::Changed;
         }
         match verdict {
             Verdict::Commit(reply) | Verdict::Abandon(reply) => {
                 self.counters.reads += 1;
-                self.count_uses(now, work, fetched);
+                self.count_uses(now, read_set, fetched);
                 Read::Done(reply)
             }
         }
     }
 
     /// Counts reads of keys that this node keeps though it is not of their groups.
-    fn count_uses(&mut self, now: Now, work: &Work, fetched: &Fetched) {
+    fn count_uses(&mut self, now: Now, read_set: &ReadSet, fetched: &Fetched) {
         if self.layout.reads_all() {
             return;
         }
         let layout = Arc::clone(&self.layout);
-        let is_extra = |key: &&Key| !layout.reads(key) && !fetched.contains_key(*key);
-        for key in work.keys.iter().map(|(key, _)| key).filter(is_extra) {
+        let is_extra = |key: &&[u8]| !layout.reads(key) && !fetched.contains_key(*key);
+        for key in read_set.keys.names().filter(is_extra) {
             self.count_use(now, key);
         }
     }

@@ -27,7 +27,7 @@ use crate::meta::Meta;
 use crate::ownership::Value;
 use crate::readers::{Ready, is_still};
 use crate::state::{Key, Rights, Zeus};
-use crate::workspace::{Work, absent_version, known_version};
+use crate::workspace::{ReadSet, absent_version, known_version};
 
 /// How often a read is tried before its keys are brought here.
 const TRIES_MAX: u32 = 6;
@@ -361,17 +361,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         now: Now,
         id: u64,
         reply: X::Reply,
-        work: &Work,
+        read_set: &ReadSet,
         effects: &mut impl Effects<Self>,
     ) -> Option<X::Reply> {
         let Some(read) = self.remote.reads.get_mut(&id) else { return Some(reply) };
         let mut to: BTreeMap<NodeId, Vec<(Key, Timestamp)>> = BTreeMap::new();
-        for (key, one) in work.keys.iter() {
+        for (key, held) in read_set.keys.iter() {
             if let Some(copy) = read.fetched.get(key) {
-                to.entry(copy.from).or_default().push((key.clone(), one.timestamp()));
+                to.entry(copy.from).or_default().push((key.into(), held.timestamp));
             }
         }
-        let looks_once = work.keys.len() <= 1 || mutant!("zeus_remote_read_looks_once");
+        let looks_once = read_set.keys.len() <= 1 || mutant!("zeus_remote_read_looks_once");
         if to.is_empty() || looks_once {
             self.counters.remote_reads += 1;
             return Some(reply);

@@ -33,6 +33,7 @@ use crate::remote::Remote;
 use crate::sweep::Sweep;
 use crate::transactions::Transactions;
 use crate::turn::Turn;
+use crate::workspace::ReadSet;
 
 /// The name of a key.
 pub(crate) type Key = Box<[u8]>;
@@ -150,6 +151,8 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) reader_timeouts: Timeouts<u64>,
     /// When the first thing is due that may have to be sent again.
     pub(crate) wake_at: Instant,
+    /// Room for what a transaction reads that ends in its step.
+    pub(crate) read_set: ReadSet,
     pub(crate) counters: Counters,
 }
 
@@ -220,6 +223,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             op_timeouts: Timeouts::default(),
             reader_timeouts: Timeouts::default(),
             wake_at: Instant::NEVER,
+            read_set: ReadSet::default(),
             counters: Counters::default(),
         }
     }

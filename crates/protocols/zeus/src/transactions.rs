@@ -35,7 +35,7 @@ use crate::meta::{Meta, OwnerState};
 use crate::readers::Ready;
 use crate::remote::NOTHING;
 use crate::state::{Key, Rights, Zeus};
-use crate::workspace::{Run, Work};
+use crate::workspace::{Records, Run, Work};
 
 /// What a transaction needs of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -624,24 +624,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 && !transactions.is_asked_before(key, None)
         };
         let mut work = Work::default();
-        let mut run = Run {
+        let records = Records {
             table: &mut self.table,
-            work: &mut work,
             fetched: &NOTHING,
             now: now.wall(),
             may_use: |meta: &Meta, key: &[u8]| is_needed(key) || is_at_hand(meta, key),
             layout: &self.layout,
             readers: &self.readers,
             lanes: config.lanes,
-            deletes_expired: true,
         };
-        let verdict = command.run(now.wall(), &mut run);
+        let verdict = command.run(now.wall(), &mut Run { records, work: &mut work });
         let only_reads = !command.updates() && !mutant!("zeus_expired_version_shown");
         if work.is_full() {
             return Ran::Refused(Refusal::TooLarge);
         }
-        if !work.missing.is_empty() {
-            return Ran::Missing(work.missing);
+        if !work.found.missing.is_empty() {
+            return Ran::Missing(work.found.missing);
         }
         // Its version is above all that it has read or overwritten, also on other lanes.
         let seen = work.keys.values().map(|one| one.timestamp().version).max();
@@ -669,10 +667,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return if fits { Ran::Ended } else { Ran::Refused(Refusal::TooLarge) };
         }
         self.counters.reads += 1;
-        let keys = work.keys.iter().map(|(key, _)| &**key);
-        match self.pipeline.writers(keys).pop() {
+        match self.pipeline.writers(work.keys.names()).pop() {
             Some(slot) => {
-                let read = work.keys.into_entries().into_iter().map(|(key, _)| key).collect();
+                let read = work.keys.names().map(Key::from).collect();
                 self.pipeline.answer_read_after(slot, read, Answer { client, reply, at: None });
             }
             None => {
