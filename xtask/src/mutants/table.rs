@@ -357,6 +357,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_expired_version_shown",
+        home: "hermes",
+        guard: "a read of an expired value shows the version of its deletion",
+        checks: &[Tests("hermes", "a_watch_of_an_expired_value")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_lost_expired_value_stays",
         home: "hermes",
         guard: "an expired value whose VAL was lost is replayed, and then deleted",

@@ -2,7 +2,8 @@
 //!
 //! Each replica looks through its records a little at a time and deletes the expired ones that it
 //! owns, as read-modify-writes without a client: an update that races with one wins. One that is
-//! Invalid, perhaps because its VAL was lost, is replayed first.
+//! Invalid, perhaps because its VAL was lost, is replayed first. A read that finds an expired value has it
+//! deleted in the same way, and runs when that is done.
 
 use alloc::vec::Vec;
 
@@ -76,15 +77,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
             if state == State::Valid {
                 expired += 1;
-                self.counters.expired += 1;
-                effects.expired(self.table.lock(handle).key());
-                let run = UpdateContext {
-                    rmw: true,
-                    answer: None,
-                    combined: Vec::new(),
-                    completion: None,
-                };
-                self.update(now, handle, &Change::Delete, run, effects);
+                self.delete_expired(now, handle, effects);
             } else if state == State::Invalid && !mutant!("hermes_lost_expired_value_stays") {
                 effects.probe("hermes: expired value without VAL replayed");
                 self.replay(now, handle, effects);
@@ -96,5 +89,19 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if self.expiry.scan.is_at_end() && !core::mem::take(&mut self.expiry.met) {
             self.expiry.next_at = Instant::NEVER;
         }
+    }
+
+    /// Deletes an expired value, by an update of its own that nobody waits for.
+    pub(crate) fn delete_expired(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.counters.expired += 1;
+        effects.expired(self.table.lock(handle).key());
+        let (answer, completion) = (None, None);
+        let run = UpdateContext { rmw: true, answer, combined: Vec::new(), completion };
+        self.update(now, handle, &Change::Delete, run, effects);
     }
 }

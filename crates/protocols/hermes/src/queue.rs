@@ -49,7 +49,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Puts a superseded read-modify-write back in front of whatever came after it.
+    /// Puts an op that runs again back in front of whatever came after it.
     pub(crate) fn requeue(&mut self, now: Now, handle: T::Handle, waiter: Waiter<O>) {
         let queue = self.queue(now, handle);
         queue.reads += usize::from(is_read(&waiter));
@@ -132,11 +132,16 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             } else {
                 let waiter = queue.waiters.remove(at).expect("looked at a moment ago");
                 queue.reads -= 1;
+                let reads = queue.reads;
                 self.waiting -= 1;
                 self.run(now, handle, waiter, effects);
                 if !self.is_valid(handle) {
                     // The read met an expired value, and its deletion is now pending.
                     return;
+                }
+                if self.queues.get(&handle).is_some_and(|queue| queue.reads > reads) {
+                    // It did, and with a single live replica the deletion is done.
+                    return self.serve_reads(now, handle, effects);
                 }
             }
         }

@@ -144,6 +144,18 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
         }
         drop(record);
+        let is_expired_read = expired && access == Access::Read;
+        if is_expired_read
+            && !self.has_no_version_left(meta.timestamp.version)
+            && !mutant!("hermes_expired_version_shown")
+        {
+            // Its answer may show a version, and `WATCH` needs that of the deletion.
+            self.scratch = scratch;
+            let OpContext { origin, number: attempts, give_up_at, permit, .. } = attempt;
+            let run = RetryState { op: op.into_owned(), origin, attempts, give_up_at, permit };
+            self.requeue(now, handle, Waiter { tag, run, not_before: now.monotonic });
+            return self.delete_expired(now, handle, effects);
+        }
         let (reply, change) = match large {
             None => op.apply(now.wall(), current),
             Some(large) => {

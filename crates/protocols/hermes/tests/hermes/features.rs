@@ -7,7 +7,9 @@ use quorate_hermes::{Config, Message, Reads, State};
 use quorate_machine::{Outcome, Refusal};
 use quorate_types::{NodeId, NodeSet, Role, limits};
 
-use crate::op::{ABSENT, Op, Reply, append, expire, get, incr, set, set_until, value};
+use crate::op::{
+    ABSENT, Op, Reply, append, expire, get, incr, set, set_until, unless_changed, value, version,
+};
 use crate::support::{Cluster, MLT, WALL};
 
 fn quorum_reads(config: &mut Config) {
@@ -577,6 +579,45 @@ fn a_read_of_an_expired_value_deletes_it_everywhere_first() {
     cluster.deliver_all();
     cluster.assert_done(read, ABSENT);
     cluster.assert_everywhere("k", None);
+}
+
+#[test]
+fn a_watch_of_an_expired_value_holds_over_its_deletion() {
+    for nodes in [1, 3] {
+        let mut cluster = Cluster::new(nodes);
+        cluster.run(1, set_until("k", "v", WALL + 50));
+        cluster.advance(Duration::from_millis(51));
+        let Reply::Version(seen) = cluster.run(1, version("k")) else { panic!("a version") };
+        cluster.run_for(Duration::from_millis(400));
+        cluster.assert_everywhere("k", None);
+        let block = cluster.run(nodes, unless_changed("k", seen, "new"));
+        assert_eq!((block, cluster.run(1, get("k"))), (ABSENT, value("new")), "{nodes} nodes");
+    }
+}
+
+#[test]
+fn reads_that_have_waited_find_an_expired_value() {
+    for alone in [false, true] {
+        let mut cluster = Cluster::new(2);
+        cluster.run(1, set("k", "v"));
+        let first = cluster.submit(1, set_until("k", "w", WALL + 50));
+        let mut reads: Vec<_> = (0..3).map(|_| cluster.submit(1, get("k"))).collect();
+        let written = cluster.submit(1, append("k", "x"));
+        reads.extend((0..3).map(|origin| cluster.submit_as(1, 100 + origin, get("k"))));
+        reads.extend((0..3).map(|_| cluster.submit(1, get("k"))));
+        cluster.advance(Duration::from_millis(51));
+        if alone {
+            // From here on each update is done at once.
+            cluster.set_role(2, Role::Down);
+        }
+        cluster.deliver_all();
+        cluster.assert_done(first, Reply::Ok);
+        cluster.assert_done(written, Reply::Int(1));
+        for read in reads {
+            let seen = cluster.outcome(read).expect("it has waited for nothing else");
+            assert!([ABSENT, value("x")].map(Outcome::Done).contains(seen), "{seen:?}");
+        }
+    }
 }
 
 #[test]

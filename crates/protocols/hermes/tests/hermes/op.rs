@@ -10,6 +10,8 @@ use quorate_wire::{Reader, Writer};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     Get,
+    /// Reads the version, as `WATCH` does.
+    Version,
     /// A plain write; past its expiry at once, it deletes.
     Set(Vec<u8>, Option<u64>),
     Incr,
@@ -40,6 +42,7 @@ pub(crate) enum Reply {
     Value(Option<Vec<u8>>),
     Int(i64),
     NotANumber,
+    Version(Timestamp),
 }
 
 fn op(key: &str, verb: Verb) -> Op {
@@ -48,6 +51,10 @@ fn op(key: &str, verb: Verb) -> Op {
 
 pub(crate) fn get(key: &str) -> Op {
     op(key, Verb::Get)
+}
+
+pub(crate) fn version(key: &str) -> Op {
+    op(key, Verb::Version)
 }
 
 pub(crate) fn set(key: &str, value: &str) -> Op {
@@ -124,7 +131,7 @@ impl Command for Op {
 
     fn access(&self) -> Access {
         match self.verb {
-            Verb::Get => Access::Read,
+            Verb::Get | Verb::Version => Access::Read,
             Verb::Set(..) | Verb::Make(_) => Access::Write,
             _ => Access::Update,
         }
@@ -135,6 +142,7 @@ impl Command for Op {
         let expiry = old.and_then(|content| content.expire_at);
         match &self.verb {
             Verb::Get => (Reply::Value(old.map(|content| content.bytes.to_vec())), Change::Keep),
+            Verb::Version => (Reply::Version(current.timestamp), Change::Keep),
             Verb::Set(_, Some(at)) if *at <= now.0 => (Reply::Ok, Change::Delete),
             Verb::Set(value, at) => (Reply::Ok, string(value.clone(), at.map(UnixMillis))),
             Verb::Incr => {
@@ -215,6 +223,7 @@ impl Command for Op {
             Verb::Swap(value) => (8, value, 0),
             Verb::Make(whole) => (9, whole, 0),
             Verb::Change(delta) => (10, delta, 0),
+            Verb::Version => (12, &[], 0),
         };
         let mut writer = Writer(out);
         writer.u8(number);
@@ -246,6 +255,7 @@ impl Command for Op {
                 let version = Timestamp::new(at, WriterId(u32::from_le_bytes(*writer)));
                 Verb::Watched(version, value.to_vec())
             }
+            12 => Verb::Version,
             _ => return None,
         };
         Some(Self { key, verb })
@@ -265,6 +275,10 @@ impl Command for Op {
                 writer.u64(*number as u64);
             }
             Reply::NotANumber => writer.u8(4),
+            Reply::Version(version) => {
+                writer.u8(5);
+                writer.timestamp(*version);
+            }
         }
     }
 
@@ -276,6 +290,7 @@ impl Command for Op {
             2 => Reply::Value(Some(reader.rest().to_vec())),
             3 => Reply::Int(reader.u64().ok()? as i64),
             4 => Reply::NotANumber,
+            5 => Reply::Version(reader.timestamp().ok()?),
             _ => return None,
         })
     }
@@ -285,6 +300,7 @@ impl Command for Op {
 fn ops_and_replies_come_back() {
     let ops = [
         get("k"),
+        version("k"),
         set("k", "v"),
         set_until("k", "v", 9),
         wipe("k"),
@@ -302,7 +318,10 @@ fn ops_and_replies_come_back() {
         op.encode(&mut bytes);
         assert_eq!(Op::decode(&bytes), Some(op));
     }
-    for reply in [Reply::Ok, ABSENT, value(""), value("v"), Reply::Int(-3), Reply::NotANumber] {
+    let version = Reply::Version(Timestamp::new(7, WriterId(9)));
+    let replies =
+        [Reply::Ok, ABSENT, value(""), value("v"), Reply::Int(-3), Reply::NotANumber, version];
+    for reply in replies {
         let mut bytes = Vec::new();
         Op::encode_reply(&reply, &mut bytes);
         assert_eq!(Op::decode_reply(&bytes), Some(reply));

@@ -640,9 +640,12 @@ fn action(verb: &Verb) -> Option<Action> {
         Verb::Append(tail) => Action::Append(Bytes(tail.clone())),
         Verb::Del => Action::Del,
         Verb::SetNx(value) => Action::SetNx(Bytes(value.clone())),
-        Verb::Swap(_) | Verb::Expire(_) | Verb::Make(_) | Verb::Change(_) | Verb::Watched(..) => {
-            unreachable!("not in the mix")
-        }
+        Verb::Version
+        | Verb::Swap(_)
+        | Verb::Expire(_)
+        | Verb::Make(_)
+        | Verb::Change(_)
+        | Verb::Watched(..) => unreachable!("not in the mix"),
     })
 }
 
@@ -652,6 +655,7 @@ fn answer(reply: &Reply) -> Answer {
         Reply::Value(value) => Answer::Value(value.clone().map(Bytes)),
         Reply::Int(number) => Answer::Integer(*number),
         Reply::NotANumber => Answer::Error("not a number".to_owned()),
+        Reply::Version(_) => unreachable!("not in the mix"),
     }
 }
 

@@ -186,6 +186,7 @@ pub(crate) fn describe_outcome(outcome: &Outcome<Reply>) -> String {
         }
         Outcome::Done(Reply::Int(number)) => number.to_string(),
         Outcome::Done(Reply::NotANumber) => "not a number".to_owned(),
+        Outcome::Done(Reply::Version(version)) => short(*version),
         Outcome::Refused(why) => format!("refused, {why:?}"),
         Outcome::Unknown => "unknown".to_owned(),
     }
