@@ -528,6 +528,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "resp_one_pause_for_all",
+        home: "resp",
+        guard: "a pause is ended by those who have asked for it",
+        checks: &[Tests("resp", "pauses_of_clients_and_of_a_backup")],
+        in_gate: false,
+    },
+    Mutant {
         name: "resp_read_overtakes_read",
         home: "resp",
         guard: "a read waits for an earlier one of its key and connection that is at the engine",

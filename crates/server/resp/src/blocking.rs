@@ -119,8 +119,8 @@ impl<B: Backend> Context<'_, B> {
                     return false;
                 }
             }
-            Some(Reply::Held { poll }) => {
-                if !self.core.shared.pause.is_over(now) {
+            Some(Reply::Held { may_change, poll }) => {
+                if self.core.shared.pause.holds(now, || *may_change) {
                     *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
                     return false;
                 }

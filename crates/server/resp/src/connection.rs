@@ -144,9 +144,9 @@ pub(crate) enum Reply {
     Wait { wanted: i64, until: Instant, poll: Instant },
     /// No reply: those behind it are held back until then.
     Pause { until: Instant },
-    /// No reply: the command behind it waits for the end of a `CLIENT PAUSE`, looked at again when
-    /// `poll` has come.
-    Held { poll: Instant },
+    /// No reply: the command behind it, which may change something or not, waits for the end of a
+    /// `CLIENT PAUSE`, looked at again when `poll` has come.
+    Held { may_change: bool, poll: Instant },
 }
 
 /// A question where a key lives.

@@ -538,7 +538,7 @@ impl Frontend {
         match self.connections.get(id.0)?.replies.front()? {
             Reply::Wait { until, poll, .. } => Some((*until).min(*poll)),
             Reply::Pause { until } => Some(*until),
-            Reply::Held { poll } => Some(*poll),
+            Reply::Held { poll, .. } => Some(*poll),
             _ => None,
         }
     }

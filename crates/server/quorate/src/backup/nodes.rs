@@ -112,10 +112,9 @@ impl Nodes {
 
     /// Has the clients of all nodes wait with what may change something, for so long at most.
     pub(super) fn pause(&mut self, most: Duration) -> Result<(), Trouble> {
-        let millis = most.as_millis().to_string();
         // The first one's ends first.
         self.paused_until = Some(Instant::now() + most);
-        let words = ["CLIENT", "PAUSE", &millis, "WRITE"].map(str::to_owned);
+        let words = pause_words(most);
         self.nodes.iter_mut().try_for_each(|node| expect_ok(&mut node.connection, &words))
     }
 
@@ -126,7 +125,7 @@ impl Nodes {
 
     /// Ends the pause. Says whether there was one.
     pub(super) fn go_on(&mut self) -> bool {
-        let words = ["CLIENT", "UNPAUSE"].map(str::to_owned);
+        let words = pause_words(Duration::ZERO);
         let was_paused = self.paused_until.take().is_some();
         if was_paused {
             for node in &mut self.nodes {
@@ -142,6 +141,11 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         self.go_on();
     }
+}
+
+/// A pause that nobody's `CLIENT UNPAUSE` ends; one of no length ends it.
+fn pause_words(span: Duration) -> [String; 5] {
+    ["CLIENT", "PAUSE", &span.as_millis().to_string(), "WRITE", "BACKUP"].map(str::to_owned)
 }
 
 #[cfg(test)]

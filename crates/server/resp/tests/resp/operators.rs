@@ -236,6 +236,48 @@ fn a_pause_holds_writes_or_all_and_ends() {
 }
 
 #[test]
+fn pauses_of_clients_and_of_a_backup_end_by_themselves() {
+    let mut harness = harness();
+    let admin = harness.connect();
+    let is_done = |harness: &mut Harness, command: &str, answer: &str| {
+        let client = harness.connect();
+        harness.feed(client, format!("{command}\r\n").as_bytes());
+        harness.pass(limits::WAIT_POLL_MS);
+        while harness.complete_one() {}
+        let answered = harness.take(client);
+        assert!(answered.is_empty() || answered == answer.as_bytes());
+        !answered.is_empty()
+    };
+    let writes = |harness: &mut Harness| is_done(harness, "SET a 1", "+OK\r\n");
+    let reads = |harness: &mut Harness| is_done(harness, "PING", "+PONG\r\n");
+    // Nobody's client ends a backup's.
+    harness.talk(admin, "CLIENT PAUSE 100000 WRITE BACKUP");
+    harness.talk(admin, "CLIENT PAUSE 200000 WRITE");
+    harness.talk(admin, "CLIENT UNPAUSE");
+    assert!(!writes(&mut harness) && reads(&mut harness));
+    // The end of a backup's is no end of a client's, which a longer one of a backup has not prolonged.
+    harness.talk(admin, "CLIENT PAUSE 1000");
+    harness.talk(admin, "CLIENT PAUSE 0 WRITE BACKUP");
+    assert!(!writes(&mut harness) && !reads(&mut harness));
+    harness.pass(1000);
+    assert!(writes(&mut harness) && reads(&mut harness));
+    // Who waits with everything goes on with what it may while the other pause lasts.
+    harness.talk(admin, "CLIENT PAUSE 100000 WRITE BACKUP");
+    harness.talk(admin, "CLIENT PAUSE 1000 ALL");
+    let reader = harness.connect();
+    harness.feed(reader, b"PING\r\n");
+    assert_eq!(harness.take(reader), b"");
+    harness.pass(1000 + limits::WAIT_POLL_MS);
+    assert_eq!(harness.take(reader), b"+PONG\r\n");
+    assert!(!writes(&mut harness));
+    // The last word of a backup counts.
+    harness.talk(admin, "CLIENT PAUSE 500 WRITE BACKUP");
+    harness.pass(501);
+    assert!(writes(&mut harness));
+    assert_eq!(harness.talk(admin, "CLIENT PAUSE 1 WRITE FOR"), "-ERR syntax error\r\n");
+}
+
+#[test]
 fn debug_is_refused_unless_it_is_allowed() {
     let settings = Settings::default();
     let mut refused = Harness::new(Shared::new(Settings::default(), None));
