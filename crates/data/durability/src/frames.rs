@@ -1,5 +1,7 @@
 //! Reads batches out of a file, in memory that what a batch may hold bounds.
 
+use core::ops::Range;
+
 use quorate_machine::mutant;
 use quorate_types::Lsn;
 
@@ -96,8 +98,22 @@ impl Window {
         if !is_here {
             self.fill(directory, source, offset, end);
         }
+        &self.bytes[self.range(offset, length)]
+    }
+
+    /// All bytes that are in memory.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where these have the entries of a batch that was found last.
+    pub(crate) fn entries(&self, batch: Batch) -> Range<usize> {
+        self.range(batch.offset + HEAD_BYTES as u64, batch.bytes - HEAD_BYTES)
+    }
+
+    fn range(&self, offset: u64, length: usize) -> Range<usize> {
         let from = (offset - self.start) as usize;
-        &self.bytes[from..from + length]
+        from..from + length
     }
 
     fn fill(&mut self, directory: &mut impl Directory, source: &Source, offset: u64, end: u64) {

@@ -1,48 +1,56 @@
 //! Entries out of the parts of batches.
 
+use core::ops::Range;
+
 use quorate_types::{KeyspaceId, Lsn};
 
 use crate::format::{ENTRY_BYTES_MAX, Entry, take_part};
 
-/// A batch whose entries are given out, and an entry of several parts that is not whole yet.
+/// A batch whose entries are given out, and an entry of several parts that is not whole yet. The bytes
+/// of the batch stay where they were read; every call is given them.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    batch: Vec<u8>,
-    used: usize,
+    /// Where the rest of the batch is.
+    rest: Range<usize>,
     place: Lsn,
     joined: Vec<u8>,
     joining: Option<(u8, KeyspaceId)>,
 }
 
 /// Where a whole entry is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Whole {
     pub(crate) place: Lsn,
     kind: u8,
     keyspace: KeyspaceId,
-    /// In the batch, unless it was joined.
-    range: Option<(usize, usize)>,
+    /// Where the batch has it, unless it was joined.
+    range: Option<Range<usize>>,
 }
 
 impl Parts {
-    /// Takes over the entries of a batch whose first has the place behind `after`, without those up
-    /// to `known`. False if they are not `count` well-formed parts.
-    pub(crate) fn load(&mut self, entries: &[u8], count: u64, after: Lsn, known: Lsn) -> bool {
-        self.batch.clear();
-        self.batch.extend_from_slice(entries);
-        (self.used, self.place) = (0, after);
-        let mut rest = entries;
+    /// Begins with the entries of a batch, which lie in this range of the bytes. The first has the place
+    /// behind `after`; those up to `known` are left out. False if they are not `count` well-formed parts.
+    pub(crate) fn load(
+        &mut self,
+        bytes: &[u8],
+        entries: Range<usize>,
+        count: u64,
+        after: Lsn,
+        known: Lsn,
+    ) -> bool {
+        (self.rest, self.place) = (entries.clone(), after);
+        let mut rest = &bytes[entries.clone()];
         let mut found = 0;
         while let Some(_part) = take_part(&mut rest) {
             found += 1;
             if after.0 + found == known.0 {
-                self.used = entries.len() - rest.len();
+                self.rest.start = entries.end - rest.len();
                 self.place = known;
             }
         }
         let sound = rest.is_empty() && found == count;
         if !sound {
-            self.used = self.batch.len();
+            self.rest = 0..0;
         }
         sound
     }
@@ -52,16 +60,20 @@ impl Parts {
         self.joining = None;
     }
 
-    /// The next whole entry behind the place `from`; `None` if another batch is needed.
-    pub(crate) fn next(&mut self, from: Lsn) -> Result<Option<Whole>, &'static str> {
+    /// The next whole entry behind the place `from`; `None` if another batch is needed: then nothing
+    /// is wanted of these bytes any more.
+    pub(crate) fn next(&mut self, batch: &[u8], from: Lsn) -> Result<Option<Whole>, &'static str> {
         loop {
-            let mut rest = &self.batch[self.used..];
-            let Some(part) = take_part(&mut rest) else { return Ok(None) };
+            let mut rest = &batch[self.rest.clone()];
+            let Some(part) = take_part(&mut rest) else {
+                self.rest = 0..0;
+                return Ok(None);
+            };
             let Entry { kind, keyspace, bytes } = part.entry;
             let (more, continues) = (part.more, part.continues);
-            let end = self.batch.len() - rest.len();
-            let start = end - bytes.len();
-            self.used = end;
+            let end = self.rest.end - rest.len();
+            let range = end - bytes.len()..end;
+            self.rest.start = end;
             self.place.0 += 1;
             let place = self.place;
             if !continues {
@@ -72,7 +84,7 @@ impl Parts {
                 continue;
             }
             if !continues && !more {
-                return Ok(Some(Whole { place, kind, keyspace, range: Some((start, end)) }));
+                return Ok(Some(Whole { place, kind, keyspace, range: Some(range) }));
             }
             if !continues {
                 self.joined.clear();
@@ -81,11 +93,11 @@ impl Parts {
                 // Its beginning lies in a segment that is gone.
                 continue;
             }
-            if self.joined.len() + (end - start) > ENTRY_BYTES_MAX {
+            if self.joined.len() + bytes.len() > ENTRY_BYTES_MAX {
                 self.joining = None;
                 return Err("an entry is too large");
             }
-            self.joined.extend_from_slice(&self.batch[start..end]);
+            self.joined.extend_from_slice(bytes);
             if !more {
                 self.joining = None;
                 return Ok(Some(Whole { place, kind, keyspace, range: None }));
@@ -94,8 +106,8 @@ impl Parts {
     }
 
     /// The entries of the batch that come next, up to one of several parts.
-    pub(crate) fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut rest = &self.batch[self.used..];
+    pub(crate) fn ahead<'a>(&self, batch: &'a [u8]) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let mut rest = &batch[self.rest.clone()];
         core::iter::from_fn(move || {
             let part = take_part(&mut rest)?;
             (!part.more && !part.continues).then_some(part.entry)
@@ -103,9 +115,9 @@ impl Parts {
     }
 
     /// The entry that the last call has found.
-    pub(crate) fn entry(&self, whole: Whole) -> Entry<'_> {
+    pub(crate) fn entry<'a>(&'a self, batch: &'a [u8], whole: Whole) -> Entry<'a> {
         let bytes = match whole.range {
-            Some((start, end)) => &self.batch[start..end],
+            Some(range) => &batch[range],
             None => &self.joined[..],
         };
         Entry { kind: whole.kind, keyspace: whole.keyspace, bytes }

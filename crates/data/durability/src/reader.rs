@@ -15,7 +15,7 @@
 use quorate_machine::mutant;
 use quorate_types::Lsn;
 
-use crate::format::{Entry, FileKind, HEAD_BYTES, HEADER_BYTES, HeaderError, Identity};
+use crate::format::{Entry, FileKind, HEADER_BYTES, HeaderError, Identity};
 use crate::frames::{Batch, Source, Window, read_header};
 use crate::names::{self, SEGMENT};
 use crate::parts::{Parts, Whole};
@@ -179,13 +179,14 @@ impl Reader {
         let found = self.advance(directory);
         self.damaged |= found.is_err();
         let whole = found?;
-        Ok(whole.map(|whole| (whole.place, self.parts.entry(whole))))
+        let bytes = self.window.bytes();
+        Ok(whole.map(|whole| (whole.place, self.parts.entry(bytes, whole))))
     }
 
     /// Entries that come next, as many as are in memory and whole, for who fetches what they are about from
     /// memory. Some may be left out by [`Self::next`].
     pub fn ahead(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.parts.ahead()
+        self.parts.ahead(self.window.bytes())
     }
 
     /// How many bytes of files hold what was read.
@@ -232,7 +233,7 @@ impl Reader {
 
     fn advance(&mut self, directory: &mut impl Directory) -> Result<Option<Whole>, LogError> {
         loop {
-            match self.parts.next(self.from) {
+            match self.parts.next(self.window.bytes(), self.from) {
                 Err(why) => return Err(self.malformed(why)),
                 Ok(Some(whole)) => return Ok(Some(whole)),
                 Ok(None) if !self.next_batch(directory)? => return Ok(None),
@@ -301,7 +302,7 @@ impl Reader {
         }
     }
 
-    /// Has the bytes of a batch ready, without the entries that are known already.
+    /// Has the entries of a batch ready, without the entries that are known already.
     fn take(
         &mut self,
         directory: &mut impl Directory,
@@ -315,9 +316,9 @@ impl Reader {
         if self.window.batch_twice(directory, source, batch.offset) != Some(batch) {
             return Err(LogError::Unreadable { file: source.name.clone(), offset: batch.offset });
         }
-        let bytes = self.window.at(directory, source, batch.offset, batch.bytes);
+        let (bytes, entries) = (self.window.bytes(), self.window.entries(batch));
         let count = batch.until.0 - batch.after.0;
-        let sound = self.parts.load(&bytes[HEAD_BYTES..], count, batch.after, expected);
+        let sound = self.parts.load(bytes, entries, count, batch.after, expected);
         self.expected = batch.until;
         if sound { Ok(()) } else { Err(self.malformed("its entries are not as many as it says")) }
     }

@@ -142,9 +142,9 @@ impl SnapshotReader {
     /// If the snapshot is damaged: read the one before it, from whose start the log is kept.
     pub fn next(&mut self, directory: &mut impl Directory) -> Result<Option<Entry<'_>>, LogError> {
         loop {
-            let whole = self.parts.next(Lsn::START).map_err(|why| self.malformed(why))?;
-            if let Some(whole) = whole {
-                return Ok(Some(self.parts.entry(whole)));
+            let whole = self.parts.next(self.window.bytes(), Lsn::START);
+            if let Some(whole) = whole.map_err(|why| self.malformed(why))? {
+                return Ok(Some(self.parts.entry(self.window.bytes(), whole)));
             }
             if self.offset == self.found.final_offset && self.expected == self.found.parts {
                 return Ok(None);
@@ -169,9 +169,9 @@ impl SnapshotReader {
             return Err(LogError::Rot { file, offset, first, last });
         };
         self.window.take_unreadable();
-        let bytes = self.window.at(directory, source, batch.offset, batch.bytes);
+        let (bytes, entries) = (self.window.bytes(), self.window.entries(batch));
         let count = batch.until.0 - batch.after.0;
-        let sound = self.parts.load(&bytes[HEAD_BYTES..], count, batch.after, batch.after);
+        let sound = self.parts.load(bytes, entries, count, batch.after, batch.after);
         self.offset += source.header.padded(batch.bytes);
         self.expected = batch.until;
         if sound { Ok(()) } else { Err(self.malformed("its entries are not as many as it says")) }
