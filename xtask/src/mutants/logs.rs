@@ -52,6 +52,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_restored_tombstone_not_listed",
+        home: "hermes",
+        guard: "deleted keys that come back from the log are forgotten",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_restored_expiry_not_noted",
+        home: "hermes",
+        guard: "values that come back from the log expire even if nobody asks",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_restored_as_valid",
         home: "hermes",
         guard: "what comes back is in doubt",

@@ -27,10 +27,12 @@
 //! **One replica restarts.** What it restores is the base of an earlier life (`difference.rs`).
 //!
 //! **All restart.** The first view that names this process calls it active, for it has all that it
-//! acknowledged; a view with some of the old replicas is like one after the others have crashed. Each
-//! record is Invalid, and its writer is nobody's number in the new view: its first reader replays it,
-//! and so does the sweep. Updates of absent keys wait for the first round of floors. Without that, a
-//! log that was flushed behind its promises could bring back a floor below that of others.
+//! acknowledged; a view with some of the old replicas is like one after the others have crashed. The
+//! records are this life's as they are: no walk over all of them holds up the first client. Each is
+//! Invalid, and its writer is nobody's number in the new view: its first reader replays it, and so does
+//! the sweep, which also lists the tombstones among them and notes what expires. Updates of absent keys
+//! wait for the first round of floors. Without that, a log that was flushed behind its promises could
+//! bring back a floor below that of others.
 
 use alloc::vec::Vec;
 
@@ -161,25 +163,29 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if let Some(reason) = self.refuse_update(inv.key, inv.timestamp.version, length) {
             return Err(Unreadable(reason));
         }
-        let handle = self.table.find_or_insert(inv.key);
-        let meta = self.table.lock(handle).meta();
+        let handle = match inv.content {
+            Some(_) => self.table.find_or_insert_sized(inv.key, length),
+            None => self.table.find_or_insert(inv.key),
+        };
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
         if inv.timestamp < meta.timestamp {
             return Ok(());
         }
         if inv.timestamp > meta.timestamp {
-            match self.receive_delta(handle, &inv) {
-                Received::Changed => {}
-                Received::Lacking => {
-                    return Err(Unreadable("hermes: a delta on a version that is not there"));
+            if inv.base.is_some() {
+                drop(record);
+                match self.receive_delta(handle, &inv) {
+                    Received::Changed => {}
+                    Received::Lacking => {
+                        return Err(Unreadable("hermes: a delta on a version that is not there"));
+                    }
+                    Received::Damaged => return Err(Unreadable("hermes: a damaged delta")),
                 }
-                Received::Damaged => return Err(Unreadable("hermes: a damaged delta")),
+                record = self.table.lock(handle);
+            } else {
+                self.deltas.forget(&handle);
             }
-            if let Some(tentative) = self.tentative.remove(&handle)
-                && inv.base_version() >= tentative.timestamp.version
-            {
-                self.complete(handle, tentative);
-            }
-            let mut record = self.table.lock(handle);
             match inv.content {
                 Some(content) if inv.base.is_none() => record.set_content(content),
                 Some(_) => {}
@@ -189,6 +195,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 if mutant!("hermes_restored_as_valid") { State::Valid } else { State::Invalid };
             let meta = Meta { timestamp: inv.timestamp, state, rmw: inv.rmw, ..Meta::default() };
             record.set_meta(Meta { unsettled: true, ..meta });
+            drop(record);
+            if let Some(tentative) = self.tentative.remove(&handle)
+                && inv.base_version() >= tentative.timestamp.version
+            {
+                self.complete(handle, tentative);
+            }
+        } else {
+            drop(record);
         }
         self.restore_call(handle, &inv);
         Ok(())
@@ -232,10 +246,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         Ok(())
     }
 
-    /// All entries are in: what came back is what an earlier life has left.
+    /// All entries are in.
     pub(crate) fn end_restore(&mut self) {
         self.restored = true;
-        self.leave_base();
     }
 
     /// The first view that names this process decides what becomes of what was restored: the state of
@@ -253,12 +266,18 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let is_ours = view.cluster.shares_data_with(self.cluster)
             && (view.cluster == self.cluster || !mutant!("hermes_recovers_nothing"));
         if !is_active || !is_ours {
+            self.leave_base();
             self.floors = Floors::default();
             self.deltas.clear();
             return self.forget_calls();
         }
         effects.probe("hermes: goes on from its log");
-        self.take_base(now);
+        if self.has_base {
+            return self.take_base(now);
+        }
+        // It has begun no other life: what was restored is this life's. To look at each record would
+        // take long, and nobody is served before that; the sweep comes to each anyway.
+        self.floors.doubt();
     }
 
     /// Nobody has more than this replica has: what an earlier life has left is a part of it.
@@ -290,14 +309,32 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if before.is_blank() || before.life == self.life {
             return;
         }
-        let meta = Meta { life: self.life, ..before };
-        let content = record.content();
-        self.expiry.note(now.monotonic, content.and_then(|content| content.expire_at));
-        let deleted = content.is_none();
-        let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
-        record.set_meta(Meta { listed, ..meta });
+        // The list of that life is gone.
+        record.set_meta(Meta { life: self.life, listed: false, ..before });
         drop(record);
-        self.floors.note_version(deleted, meta.timestamp.version);
+        self.list(now, handle);
+    }
+
+    /// Lists a record of this life if it is a tombstone that came back from the log, and notes its expiry.
+    /// Gives its words.
+    pub(crate) fn list(&mut self, now: Now, handle: T::Handle) -> Meta {
+        let mut record = self.table.lock(handle);
+        let before = record.meta();
+        if before.is_blank() || before.life != self.life {
+            return before;
+        }
+        let content = record.content();
+        if !mutant!("hermes_restored_expiry_not_noted") {
+            self.expiry.note(now.monotonic, content.and_then(|content| content.expire_at));
+        }
+        if content.is_some() || before.listed || mutant!("hermes_restored_tombstone_not_listed") {
+            return before;
+        }
+        let listed = self.tombstones.note(&self.config, now, handle, true, &before);
+        let meta = Meta { listed, ..before };
+        record.set_meta(meta);
+        self.floors.note_version(true, meta.timestamp.version);
+        meta
     }
 
     // --- snapshots -------------------------------------------------------------------------------

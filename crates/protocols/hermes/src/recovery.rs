@@ -238,7 +238,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if count == 0 { None } else { self.active.nth((hash % count) as usize) }
     }
 
-    /// Looks at some more records for updates whose coordinator is gone.
+    /// Looks at some more records for updates whose coordinator is gone, and at what came back from the
+    /// log for deleted keys and expiries.
     pub(crate) fn on_sweep_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.sweep.next_at = now.monotonic + SWEEP_EVERY;
         let owned_only = self.sweep.pass == 0;
@@ -248,7 +249,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let records = if self.sweep.replays { SWEEP_RECORDS_IN_DOUBT } else { SWEEP_RECORDS };
         self.sweep.replays = false;
         for handle in self.sweep.scan.next_handles(&self.table, records) {
-            let meta = self.table.lock(handle).meta();
+            let meta = self.list(now, handle);
             let lost =
                 meta.state == State::Invalid && self.is_orphan(&meta) && !self.is_base(&meta);
             if lost && (!owned_only || self.owns(handle)) {

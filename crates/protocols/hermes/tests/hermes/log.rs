@@ -6,8 +6,8 @@ use quorate_machine::{Machine as _, Unreadable};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{Duration, LaneId, MemberNumber, NodeId, Role};
 
-use crate::op::{ABSENT, Reply, del, get, incr, set, value};
-use crate::support::{Cluster, MLT, seed_for};
+use crate::op::{ABSENT, Reply, del, get, incr, set, set_until, value};
+use crate::support::{Cluster, MLT, WALL, seed_for};
 
 /// Three replicas whose promises wait for their logs.
 fn cluster() -> Cluster {
@@ -123,6 +123,24 @@ fn everything_comes_back_when_all_power_is_lost() {
     cluster.run_for(MLT * 20);
     cluster.assert_everywhere("k", Some("v"));
     cluster.assert_everywhere("n", Some("3"));
+}
+
+#[test]
+fn what_was_deleted_or_expires_goes_after_a_restart_even_if_nobody_asks() {
+    let mut cluster = collecting(Logs::Sync);
+    cluster.run_for(MLT * 4);
+    cluster.run(1, set("gone", "v"));
+    cluster.run(2, set_until("late", "v", WALL + 500));
+    cluster.run(2, del("gone"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    (1..=3).for_each(|node| assert!(cluster.has_record(node, "gone"), "it came back"));
+    cluster.run_for(Duration::from_millis(1000));
+    for node in 1..=3 {
+        assert!(!cluster.has_record(node, "gone"), "{node} keeps a tombstone");
+        assert!(!cluster.has_record(node, "late"), "{node} keeps what has expired");
+    }
 }
 
 #[test]
