@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use quorate_durability::{Directory, Entry, Identity, Log, Options, Room};
-use quorate_machine::{Rng, mutant};
+use quorate_machine::{Rng, WARM_TOGETHER, mutant};
 use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
 
 use crate::commit_delay::CommitDelay;
@@ -257,12 +257,19 @@ struct Restoring<'a> {
     progress: &'a mut dyn FnMut(u64, u64),
     entries: u64,
     bytes: u64,
+    /// Each entry looks at records several times.
+    pinned: Option<quorate_storage::Guard>,
 }
 
 impl Restore for Restoring<'_> {
     fn entry(&mut self, entry: Entry<'_>) -> Result<(), String> {
         const PROGRESS_EVERY: u64 = 16 * 1024;
         let Entry { keyspace, kind, bytes } = entry;
+        if self.entries.is_multiple_of(WARM_TOGETHER as u64) {
+            // What was let go of is freed only while nothing is pinned.
+            self.pinned = None;
+            self.pinned = Some(quorate_storage::pin());
+        }
         self.entries += 1;
         self.bytes += bytes.len() as u64;
         if self.entries.is_multiple_of(PROGRESS_EVERY) {
@@ -305,7 +312,7 @@ impl Lane {
         seed: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), String> {
-        let mut restoring = Restoring { lane: self, progress, entries: 0, bytes: 0 };
+        let mut restoring = Restoring { lane: self, progress, entries: 0, bytes: 0, pinned: None };
         found.replay(directory, &mut restoring)?;
         (restoring.progress)(restoring.entries, restoring.bytes);
         let config = self.shared.config.log;
