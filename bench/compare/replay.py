@@ -9,8 +9,9 @@ starts it again and again on copies of what it has left; the ways take turns. Fo
     seconds    from the start of the process until it answers a GET with the value
     own        of these, what the node says it took: checking, then restoring
     mib_s      MiB of entries restored, for each second of `own`
-    cpu        seconds on a processor
+    cpu        seconds on a processor, and of these `user`, outside of the system
 
+With --before, another build comes back from the same files in the same rounds.
 Files lie in the cache of the system, as after a restart of the process; with --cold they are dropped
 from it before each start. Redis writes its file without compression, which is faster to load. The goals
 that are judged: 250 MiB a second for each lane, 1 GiB in at most 5 s, and faster than Redis.
@@ -50,9 +51,12 @@ class Node(systems.Quorate):
     options = ['durability = "async"']
     extra = ["[disk]", 'dir = "{work}"', 'snapshot_after = "1000gb"']
 
-    def __init__(self, places, engine):
+    def __init__(self, places, engine, build="quorate"):
+        self.build = build
         super().__init__(places)
         self.engine = engine
+        if build != "quorate":
+            self.name = f"{self.name}-{build}"
 
     def files(self):
         return self.directory()
@@ -105,8 +109,9 @@ def main():
         work = pathlib.Path(work)
         places = systems.Places(work, options.port_base, binaries)
         node, redis = Node(places, options.engine), Rdb(places)
+        before = Node(places, options.engine, "before") if options.before else None
         try:
-            ways = prepare(options, node, redis)
+            ways = prepare(options, node, redis, before)
             for number in range(options.rounds):
                 for shift in range(len(ways)):
                     name = list(ways)[(number + shift) % len(ways)]
@@ -115,8 +120,8 @@ def main():
                     cells.append({"way": name, "round": number} | cell)
                     print(f"round {number + 1}: {json.dumps(cells[-1])}", file=sys.stderr)
         finally:
-            node.stop()
-            redis.stop()
+            for system in filter(None, (node, before, redis)):
+                system.stop()
     result = {"rounds": options.rounds, "mib": options.mib, "engine": options.engine, "cold": options.cold,
               "cells": cells, "machine": compare.facts([node, redis]), "goals": goals(options, cells)}
     compare.publish(options, result, table(result))
@@ -130,16 +135,17 @@ def parse():
     parser.add_argument("--cold", action="store_true", help="drop files from the system's cache")
     parser.add_argument("--dir", help="where the files lie (default: the system's temporary directory)")
     parser.add_argument("--quorate", help="a built binary instead of a release build")
+    parser.add_argument("--before", help="another build's binary, to compare two builds in one run")
     parser.add_argument("--port-base", type=int, default=17200,
-                        help="first of 4 ports on 127.0.0.1 (default 17200)")
+                        help="first of 7 ports on 127.0.0.1 (default 17200)")
     parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
     options = parser.parse_args()
-    options.systems, options.before, options.seconds = "quorate", None, 0
+    options.systems, options.seconds = "quorate", 0
     options.value_bytes, options.keys = VALUE_BYTES, options.mib * 2**20 // ENTRY_BYTES
     return options
 
 
-def prepare(options, node, redis):
+def prepare(options, node, redis, before):
     """Fills both, and keeps what they leave. Gives each way to come back: a system and its files."""
     runner = Runner(options, [node, redis])
     node.start()
@@ -155,7 +161,12 @@ def prepare(options, node, redis):
     runner.generate(redis, "fill", connections=8, pipeline=64, seconds=0)
     save(redis)
     redis.stop()
-    return {"log": (node, log), "snapshot": (node, snapshot), "redis": (redis, keep(redis, "rdb"))}
+    ways = {"log": (node, log), "snapshot": (node, snapshot), "redis": (redis, keep(redis, "rdb"))}
+    if before:
+        before.configure()
+        before.files().mkdir()
+        ways |= {"log-before": (before, log), "snapshot-before": (before, snapshot)}
+    return ways
 
 
 def save(system):
@@ -190,10 +201,19 @@ def start(options, system, kept, number):
         if time.monotonic() > deadline:
             system.fail(f"no data after {START_SECONDS_MAX} s")
         time.sleep(ANSWER_POLL)
-    cell = {"seconds": round(time.monotonic() - begun, 3), "cpu": round(system.cpu_seconds(), 3)}
+    cell = {"seconds": round(time.monotonic() - begun, 3), "cpu": round(system.cpu_seconds(), 3),
+            "user": round(user_seconds(system), 3)}
     cell |= system.own()
     system.stop()
     return cell
+
+
+def user_seconds(system):
+    """Seconds on a processor outside of the system, of all processes."""
+    def of(process):
+        fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+    return sum(of(process) for process in system.processes)
 
 
 def holds(options, system):
@@ -226,7 +246,7 @@ def goals(options, cells):
 
 
 def table(result):
-    fields = ("mib", "seconds", "own", "checking", "restoring", "mib_s", "cpu")
+    fields = ("mib", "seconds", "own", "checking", "restoring", "mib_s", "cpu", "user")
     lines = ["| from | " + " | ".join(fields) + " |", "| --- |" + " ---: |" * len(fields)]
     for way in dict.fromkeys(cell["way"] for cell in result["cells"]):
         row = []
