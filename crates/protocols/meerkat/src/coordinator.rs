@@ -153,6 +153,9 @@ where
             return self.pause_until(slot, until);
         }
         if !self.work.missing.is_empty() || unaware {
+            if self.lacks_replicas(None) {
+                return self.finish(slot, self.refused(slot, Refusal::NotServing), effects);
+            }
             return self.fetch(now, slot, effects);
         }
         let home = self.ops.get(slot).and_then(|op| op.call.as_ref()).map(|call| call.home);
@@ -216,14 +219,16 @@ where
         }
     }
 
-    /// Whether so few replicas of a partition that the last run touched have all data that nothing
-    /// can be decided there.
+    /// Whether so few replicas of a partition that the last run touched, or missed keys of, have all data
+    /// that nothing can be decided there.
     fn lacks_replicas(&self, home: Option<u16>) -> bool {
         let partitions = self.config.partitions.len();
         let can_decide =
             |partition| self.group(partition).is_some_and(|group| group.quorums.can_decide());
         let all = self.groups.iter().all(|group| group.quorums.can_decide());
-        let touched = self.work.items().map(|item| partition_of(item.key, partitions));
+        let missing = self.work.missing.iter().map(|key| &key[..]);
+        let touched = self.work.items().map(|item| item.key).chain(missing);
+        let touched = touched.map(|key| partition_of(key, partitions));
         !all && !touched.chain(home).all(can_decide)
     }
 

@@ -20,12 +20,12 @@
 use alloc::vec::Vec;
 
 use quorate_machine::difference::{Held, Question, compare, is_outgrown, may_ask_for};
-use quorate_machine::{Command, Effects, LaneShared, Record, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record, Scan, Table, mutant};
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
 
 use crate::body::{Body, Write};
-use crate::join::write_entry;
+use crate::join::{SCAN_RECORDS, write_entry};
 use crate::message::{Comparison, Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, install};
@@ -152,6 +152,31 @@ where
             self.append_gone(&key, version, effects);
         }
         self.table.remove_if(&key, |record| record.locked_state().life() != life);
+    }
+
+    /// What an earlier life has left of these partitions is a part of this one: nobody has more. It may
+    /// have been read up to now.
+    pub(crate) fn take_base(&mut self, now: Now, partitions: u64) {
+        let (life, shared) = (self.life, self.shared(partitions));
+        if life == 0 {
+            return;
+        }
+        self.note_reads(now, self.clock(now));
+        let mut scan = Scan::default();
+        loop {
+            for key in scan.next_keys(&self.table, SCAN_RECORDS) {
+                if !shared.has(&key) {
+                    continue;
+                }
+                let Some(mut record) = self.table.lock_existing(&key) else { continue };
+                if record.locked_state().life() != life {
+                    record.locked_state_mut().take_over(life);
+                }
+            }
+            if scan.is_at_end() {
+                return;
+            }
+        }
     }
 
     /// Asks the donor for digests, or for what differs.

@@ -283,7 +283,18 @@ where
         Groups {
             replicas: &self.config.partitions,
             unanimous: self.config.isolation == Isolation::Strict,
+            lost: 0,
         }
+    }
+
+    /// The partitions whose groups have no active member in the view, as a bit set. Their data is lost,
+    /// as a person has said: nothing else makes such a view.
+    fn lost(&self) -> u64 {
+        if mutant!("meerkat_lost_group_awaited") {
+            return 0;
+        }
+        let lost = self.groups.iter().zip(0..).filter(|(group, _)| group.live.is_empty());
+        lost.fold(0, |set, (_, partition)| set | 1 << partition)
     }
 
     fn leader(&self) -> Option<NodeId> {

@@ -23,10 +23,10 @@ use crate::merge::Report;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{EVERY_WRITER, install};
-use crate::state::Meerkat;
+use crate::state::{Group, Meerkat};
 
-/// Records that a donor looks up at a time.
-const SCAN_RECORDS: usize = 64;
+/// Records that are looked up at a time.
+pub(crate) const SCAN_RECORDS: usize = 64;
 
 /// Message loss timeouts that a donor has for its answer at first: it looks through many records.
 const COPY_TIMEOUTS: u32 = 5;
@@ -129,6 +129,7 @@ where
         if self.active || self.copying.done {
             return;
         }
+        self.inherit(now, effects);
         let missing = self.held() & !self.copying.given;
         if missing == 0 {
             self.copying.done = true;
@@ -145,6 +146,25 @@ where
         let comparing = Some(self.table.len()).filter(|records| has_most && *records > 0);
         self.copying.choose(donors, spin, comparing.map(Comparing::new));
         self.ask_donor(now, missing, effects);
+    }
+
+    /// Goes on with what is here of partitions of which nobody has more: no member is active there, since a
+    /// person has given up what all of them had, and of the others this node is the eldest. The rest of
+    /// them copy from it once it is active.
+    fn inherit(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let number = |node| self.view.member(node).map(|member| member.number);
+        let is_heir = |group: &Group| {
+            let eldest = group.learners.into_iter().min_by_key(|node| number(*node));
+            group.live.is_empty() && eldest == Some(self.config.node)
+        };
+        let heirs = self.groups.iter().zip(0..).filter(|(group, _)| is_heir(group));
+        let inherited = heirs.fold(0, |set, (_, partition)| set | 1 << partition);
+        let inherited = inherited & !self.copying.given;
+        if inherited != 0 && !mutant!("meerkat_group_has_no_heir") {
+            effects.probe("meerkat: a group goes on with what its eldest member has");
+            self.copying.given |= inherited;
+            self.take_base(now, inherited);
+        }
     }
 
     /// Asks the donor for what comes next.

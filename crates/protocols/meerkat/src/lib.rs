@@ -160,6 +160,7 @@ where
     const PROBES: &'static [&'static str] = &[
         "meerkat: a call's attempt ends with its epoch",
         BASE_MISSING,
+        "meerkat: a group goes on with what its eldest member has",
         "meerkat: a guest's commit is named by another replica",
         "meerkat: a learner asks for a base",
         "meerkat: a learner brings what it has not installed",

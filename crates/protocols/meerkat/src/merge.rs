@@ -189,9 +189,24 @@ pub struct Groups<'a> {
     pub replicas: &'a [Option<NodeSet>],
     /// See [`Quorums::new`].
     pub unanimous: bool,
+    /// The partitions whose data a person has given up, as a bit set. All their replicas of the last epoch
+    /// are gone, and nobody knows how they voted. So they have no say in a merge: what all other
+    /// participants let pass commits there, since a client may have been told that it did.
+    pub lost: u64,
 }
 
 impl Groups<'_> {
+    /// The partitions in which an epoch may have decided something that nobody is left to tell, as a bit
+    /// set. If it had too few replicas there to decide anything, it has let nothing pass.
+    fn silent(&self, electorate: Electorate) -> u64 {
+        let decided = |partition: &u16| {
+            let quorums = self.quorums(*partition, electorate).0;
+            quorums.can_decide() || mutant!("meerkat_lost_partition_lets_all_pass")
+        };
+        let lost = (0..self.replicas.len() as u16).filter(|number| self.lost & 1 << number != 0);
+        lost.filter(decided).fold(0, |set, partition| set | 1 << partition)
+    }
+
     /// The quorums of a partition, and who of it is active.
     pub fn quorums(&self, partition: u16, electorate: Electorate) -> (Quorums, NodeSet) {
         let replicas = self.replicas.get(usize::from(partition)).copied().flatten();
@@ -249,32 +264,40 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
         electorate.active.difference(given_up).contains(*node) && report.last_normal < last
     };
     let unreleased = reports.iter().any(lagging);
+    let silent = groups.silent(electorate);
     for partition in 0..groups.replicas.len() as u16 {
         let (quorums, active) = groups.quorums(partition, electorate);
         let here = replies.intersection(active).len();
-        let lacks =
-            active.intersection(given_up) == NodeSet::EMPTY && !quorums.is_recoverable(here);
+        let is_given_up =
+            silent & 1 << partition != 0 || active.intersection(given_up) != NodeSet::EMPTY;
+        let lacks = !is_given_up && !quorums.is_recoverable(here);
         if !unreleased && lacks {
             return Err(TooFew { partition, replies: here, live: quorums.live });
         }
     }
     let votes = count_votes(&gathered, |partition| {
         let (quorums, active) = groups.quorums(partition, electorate);
-        (quorums, replies.intersection(active).len())
+        let speaks = silent & 1 << partition == 0;
+        speaks.then(|| (quorums, replies.intersection(active).len()))
     });
-    decide_undecided(&mut merged, gathered, &votes);
+    let silent = if mutant!("meerkat_lost_partition_aborts") { 0 } else { silent };
+    decide_undecided(&mut merged, gathered, &votes, silent);
     Ok(merged)
 }
 
-/// What each partition's replicas said, as far as it can be known.
+/// What each partition's replicas said, as far as it can be known. Of one without quorums only what was
+/// decided is.
 fn count_votes(
     gathered: &BTreeMap<RecordKey, Gathered>,
-    quorums: impl Fn(u16) -> (Quorums, usize),
+    quorums: impl Fn(u16) -> Option<(Quorums, usize)>,
 ) -> BTreeMap<RecordKey, bool> {
     let mut votes = BTreeMap::new();
     let mut candidates = Vec::new();
     for (key, record) in gathered {
-        let (quorums, replies) = quorums(key.partition);
+        let Some((quorums, replies)) = quorums(key.partition) else {
+            votes.extend(record.decision.map(|commit| (*key, commit)));
+            continue;
+        };
         match judge(record, quorums, replies) {
             Judged::Candidate => candidates.push(key),
             verdict => {
@@ -303,22 +326,25 @@ fn count_votes(
     votes
 }
 
-/// A transaction commits if all its partitions said OK; one that knows nothing of it said nothing.
+/// A transaction commits if all its partitions said OK; one that knows nothing of it said nothing. Those in
+/// `silent` have no say, unless there are no others.
 fn decide_undecided(
     merged: &mut Merged,
     gathered: BTreeMap<RecordKey, Gathered>,
     votes: &BTreeMap<RecordKey, bool>,
+    silent: u64,
 ) {
     let mut ends: BTreeMap<Timestamp, (u64, u64, Option<bool>)> = BTreeMap::new();
     for (key, record) in &gathered {
         let (participants, ok, decision) = ends.entry(key.id()).or_default();
         *participants |= record.participants | 1 << key.partition;
-        *ok |= u64::from(votes[key]) << key.partition;
+        *ok |= u64::from(votes.get(key).is_some_and(|ok| *ok)) << key.partition;
         *decision = decision.or(record.decision);
     }
     for (key, record) in gathered {
         let (participants, ok, decision) = ends[&key.id()];
-        let commit = record.decision.or(decision).unwrap_or(participants == ok);
+        let asked = participants & !silent;
+        let commit = record.decision.or(decision).unwrap_or(asked != 0 && asked == ok);
         let body = if commit { record.body } else { Vec::new() };
         merged.settled.insert(key, Settled { commit, body });
     }

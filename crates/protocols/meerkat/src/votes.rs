@@ -3,7 +3,7 @@
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
-use crate::attempt::{Attempt, Stage};
+use crate::attempt::{Attempt, Part, Stage};
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
@@ -179,7 +179,9 @@ where
         }
         // Before anybody has answered in this epoch, the last one may have committed it: a guest
         // keeps no record of how an epoch ended.
-        let is_new = ok + abort > 0 || mutant!("meerkat_abort_unasked");
+        let is_new = ok + abort > 0
+            || group.live.is_empty() && self.has_been_asked(attempt)
+            || mutant!("meerkat_abort_unasked");
         let too_few = mutant!("meerkat_few_aborts_final") && abort >= quorums.majority;
         if is_new && (abort >= quorums.fast || quorums.abort_is_final(abort) || too_few) {
             return Step::Chosen(false);
@@ -199,6 +201,15 @@ where
         } else {
             Step::Wait
         }
+    }
+
+    /// Whether some replica of each partition that has any has answered in this epoch.
+    fn has_been_asked(&self, attempt: &Attempt) -> bool {
+        let is_answered = |part: &Part| {
+            let nobody = self.groups[usize::from(part.partition)].live.is_empty();
+            nobody || !part.ok.union(part.abort).is_empty()
+        };
+        attempt.parts.iter().all(is_answered) && !mutant!("meerkat_lost_group_asked")
     }
 
     /// The slow path: a majority must accept the proposal. From here on votes decide nothing (the

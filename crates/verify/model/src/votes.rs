@@ -323,7 +323,7 @@ impl Votes {
         };
         let reports: BTreeMap<NodeId, Report> = (1..).zip(left).map(report).collect();
         let replicas = if self.refused { &[None, None][..] } else { &[None] };
-        let merged = merge(&reports, Groups { replicas, unanimous: false })
+        let merged = merge(&reports, Groups { replicas, unanimous: false, lost: 0 })
             .map_err(|few| format!("{few:?} is not enough, and so many are"))?;
         let commits = [0, 1]
             .map(|txn| merged.settled.get(&self.key(txn)).is_some_and(|settled| settled.commit));

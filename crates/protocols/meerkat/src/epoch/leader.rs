@@ -9,7 +9,7 @@ use quorate_types::{Epoch, NodeId, Now};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of};
 use crate::join::probe_learners;
-use crate::merge::{Report, TooFew, merge};
+use crate::merge::{Groups, Report, TooFew, merge};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::refusals::has_two_ends;
@@ -111,7 +111,7 @@ where
             Ok(reports) => reports,
             Err(reason) => return effects.ignored(reason),
         };
-        let groups = self.groups_config();
+        let groups = Groups { lost: self.lost(), ..self.groups_config() };
         let merged = merge(&reports, groups);
         let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
             return;

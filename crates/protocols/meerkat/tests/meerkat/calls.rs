@@ -440,7 +440,7 @@ fn a_merge_commits_one_attempt_at_a_call() {
             (NodeId(2), report(maybe())),
             (NodeId(3), report(maybe())),
         ];
-        let groups = Groups { replicas: &[None], unanimous: false };
+        let groups = Groups { replicas: &[None], unanimous: false, lost: 0 };
         let merged = merge(&reports.into(), groups).expect("three of five are enough");
         assert!(merged.settled[&key(of_2(5))].commit);
         assert_eq!(merged.settled[&key(of_2(9))].commit, commits, "{other:?}");

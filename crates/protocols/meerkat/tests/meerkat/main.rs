@@ -9,6 +9,7 @@ mod codec;
 mod deltas;
 mod difference;
 mod entries;
+mod given_up;
 mod guests;
 mod inspection;
 mod interaction;

@@ -19,7 +19,7 @@ fn nodes(count: usize) -> NodeSet {
 }
 
 fn groups(unanimous: bool) -> Groups<'static> {
-    Groups { replicas: &[None], unanimous }
+    Groups { replicas: &[None], unanimous, lost: 0 }
 }
 
 fn id(version: u64) -> Timestamp {
@@ -246,6 +246,45 @@ fn what_may_have_been_acknowledged_outlives_replicas_that_are_given_up() {
     }
 }
 
+/// Partition 0 is at nodes 1 to 3, and partition 1 at nodes 4 to 6.
+#[test]
+fn a_partition_whose_data_is_given_up_has_no_say() {
+    let half = |from: usize| Some((from..from + 3).map(|node| NodeId(node as u16)).collect());
+    let replicas = [half(1), half(4)];
+    let groups = |lost| Groups { replicas: &replicas, unanimous: true, lost };
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    let of_both = |record| TxnRecord { participants: 3, ..record };
+    let at = |partition| RecordKey::new(id(5), partition);
+    let ok = || Records::from([(at(1), of_both(voted(&body, Ok(()))))]);
+    let by = |records: [Records; 3]| -> BTreeMap<_, _> {
+        let reports = (4..).map(NodeId).zip(records);
+        reports.map(|(node, records)| (node, report(6, records))).collect()
+    };
+    let end = |reports| {
+        let merged = merge(&reports, groups(1)).expect("partition 0 is given up");
+        merged.settled.get(&at(1)).map(|settled| settled.commit)
+    };
+    let few = merge(&by([ok(), ok(), ok()]), groups(0)).expect_err("nobody has given it up");
+    assert_eq!((few.partition, few.replies, few.live), (0, 0, 3));
+    assert_eq!(end(by([ok(), ok(), ok()])), Some(true), "a client may have been told so");
+    assert_eq!(end(by([ok(), Records::new(), Records::new()])), Some(false), "none was");
+    // Node 4 has coordinated it, or somebody has told it.
+    let aborted = TxnRecord { decision: Some(false), ..of_both(TxnRecord::default()) };
+    let mut knows = ok();
+    knows.insert(at(0), aborted);
+    assert_eq!(end(by([knows, ok(), ok()])), Some(false), "that is how it ended");
+    // One active replica of partition 0 was too few to let anything pass.
+    let mut reports = by([ok(), ok(), ok()]);
+    let active = nodes(6).without(NodeId(2)).without(NodeId(3));
+    reports.values_mut().for_each(|report| report.electorate.active = active);
+    assert_eq!(end(reports), Some(false), "it can't have committed");
+    // What took part in nothing else is lost.
+    let alone = TxnRecord { participants: 1, ..voted(&body, Ok(())) };
+    let told = [(at(0), alone)].into();
+    let merged = merge(&by([told, Records::new(), Records::new()]), groups(1)).expect("as before");
+    assert!(!merged.settled[&at(0)].commit);
+}
+
 #[test]
 fn what_another_partition_has_aborted_is_in_nobodys_way() {
     // Five replicas, four are a fast quorum. T2 had OKs of 1, 2 and 3 in partition 0, where 3 has
@@ -264,7 +303,7 @@ fn what_another_partition_has_aborted_is_in_nobodys_way() {
         (NodeId(4), late()),
         (NodeId(5), late()),
     ];
-    let groups = Groups { replicas: &[None, None], unanimous: false };
+    let groups = Groups { replicas: &[None, None], unanimous: false, lost: 0 };
     let merged = merge(&reports.into(), groups).expect("three of five");
     assert_eq!(committed(&merged, t2), Some(false));
     assert_eq!(committed(&merged, t), Some(true), "its client was told so");

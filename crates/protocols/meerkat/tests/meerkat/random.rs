@@ -6,6 +6,7 @@
 //! What the clients saw is judged twice: by a replay in the order of timestamps here, and by
 //! `quorate-check`.
 
+mod deaths;
 mod guest;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +60,8 @@ struct Plan {
     circuit: Option<u16>,
     /// Whether a client coordinates transactions of its own.
     has_guest: bool,
+    /// Of 1000 steps, how many end a group for good.
+    deaths: u64,
 }
 
 const PLAN: Plan = Plan {
@@ -79,6 +82,7 @@ const PLAN: Plan = Plan {
     outages: 0,
     circuit: None,
     has_guest: false,
+    deaths: 0,
 };
 
 /// A transaction that a client sent.
@@ -199,7 +203,8 @@ impl Run {
             return self.sessions.act(&mut self.cluster, &mut self.rng, node, self.plan.keys);
         }
         if self.cluster.hosts[&node].up {
-            let txn = self.txn();
+            let mut txn = self.txn();
+            self.keep_within_group(node, &mut txn);
             // Few origins, so that some stand in line.
             let origin = u64::from(node) * 100 + self.rng.below(self.plan.origins);
             self.ask(node, origin, txn);
@@ -368,6 +373,9 @@ impl Run {
         if self.plan.outages > 0 && self.rng.chance(self.plan.outages, 1000) {
             self.outage();
         }
+        if self.plan.deaths > 0 && self.rng.chance(self.plan.deaths, 1000) {
+            self.end_group();
+        }
         self.act_as_guest();
         match self.rng.below(100) {
             at if at < self.plan.sent => self.submit(),
@@ -392,7 +400,8 @@ impl Run {
             }
             // What is known of an epoch may lie on the disks of processes that have ended.
             let returns = self.cluster.hosts[&node].up
-                || self.plan.logs != Logs::None && !self.forgetful.contains(&node);
+                || self.plan.logs != Logs::None && !self.forgetful.contains(&node)
+                || self.plan.deaths > 0;
             if self.role(node) == Role::Down && returns {
                 self.come_back(node);
             }
@@ -631,7 +640,10 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
         run.step();
     }
     run.heal();
-    if plan.logs == Logs::Async {
+    if plan.logs == Logs::Async || plan.deaths > 0 {
+        if plan.deaths > 0 {
+            run.check_living();
+        }
         // Some of what was answered is lost. They agree on what is left, and go on.
         run.check_end();
         for (name, count) in &run.cluster.probes {

@@ -38,6 +38,8 @@ pub(crate) struct Ledger {
     pub(crate) ends: BTreeMap<Timestamp, bool>,
     /// Whether what was decided may be lost with the power.
     pub(crate) is_lossy: bool,
+    /// Whose end may be lost with all who knew it.
+    pub(crate) doubted: BTreeSet<Timestamp>,
 }
 
 impl Ledger {
@@ -47,6 +49,9 @@ impl Ledger {
     }
 
     pub(crate) fn end(&mut self, id: Timestamp, commit: bool) {
+        if self.doubted.remove(&id) {
+            self.ends.insert(id, commit);
+        }
         let known = *self.ends.entry(id).or_insert(commit);
         assert!(known == commit || self.is_lossy, "{id:?} ended in two ways");
     }
