@@ -143,6 +143,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_gives_up_what_a_minority_has",
+        home: "membership",
+        guard: "what a minority of a group is back with is not given up, nor all that there is",
+        checks: &[Tests("membership", "recovering::a_group_whose_majority")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_recovers_all_copies",
         home: "membership",
         guard: "data that is at some of the nodes only is where it was after a recovery",

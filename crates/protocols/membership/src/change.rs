@@ -318,10 +318,15 @@ pub(crate) fn take_in(next: &mut View, mut nodes: Vec<(Returning<'_>, Role)>) ->
 
 /// Whether the data of these active members is all that the view's clients were told.
 fn has_enough(view: &View, kept: NodeSet, config: &Config) -> bool {
-    active_groups(view, config).into_iter().all(|group| match config.revive_majority {
-        true => {
-            kept.intersection(group).is_majority_of(group) || mutant!("membership_revive_minority")
-        }
-        false => !kept.intersection(group).is_empty(),
-    })
+    { active_groups(view, config).into_iter() }
+        .all(|active| is_enough(kept.intersection(active), active, config))
+}
+
+/// Whether the data of these members of a group is all that clients were told of it; `active` are all that
+/// had that.
+pub(crate) fn is_enough(kept: NodeSet, active: NodeSet, config: &Config) -> bool {
+    match config.revive_majority {
+        true => kept.is_majority_of(active) || mutant!("membership_revive_minority"),
+        false => !kept.is_empty(),
+    }
 }

@@ -94,9 +94,6 @@ impl Membership {
         if lost.intersection(self.view.active()).is_empty() {
             return Ok(None);
         }
-        if self.config.revive_majority {
-            return Err(MembershipError::NeedsQuorums);
-        }
         let (alive, sources) = (self.alive(), self.sources());
         if let Some(node) = lost.into_iter().find(|node| alive.union(sources).contains(*node)) {
             return Err(MembershipError::NotLost(node));
@@ -109,6 +106,10 @@ impl Membership {
             }
             let missing = active.difference(lost);
             if !missing.is_empty() && missing.is_subset(sources) {
+                let is_enough = change::is_enough(missing, active, &self.config);
+                if !is_enough && !mutant!("membership_gives_up_what_a_minority_has") {
+                    return Err(MembershipError::NeedsQuorums);
+                }
                 // It is about to be revived.
                 return Err(MembershipError::NothingLost { nodes: lost.into_iter().collect() });
             }

@@ -176,9 +176,9 @@ impl fmt::Display for MembershipError {
             ),
             Self::NeedsQuorums => write!(
                 f,
-                "a keyspace is configured whose updates a majority acknowledges, and it can't give up a \
-                 part of its nodes while others run: stop all nodes, start those that are left, and \
-                 recover then"
+                "a keyspace is configured whose updates a majority acknowledges, and of a group that \
+                 lost its majority some are here with their data: to go on with that, stop all nodes, \
+                 start those that are left, and recover then"
             ),
             Self::NotLost(node) => write!(
                 f,

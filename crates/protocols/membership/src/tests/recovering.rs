@@ -248,6 +248,37 @@ fn only_who_is_lost_is_given_up_and_only_with_all_that_have_the_data() {
     world.run_until_serving(&[1, 3, 4], 12_000);
 }
 
+/// The same where a majority of a group acknowledges its updates. A minority of it that is back with its data
+/// has not all of that, and is not given up either.
+#[test]
+fn a_group_whose_majority_acknowledges_is_given_up_with_all_of_it() {
+    let mut world = World::new(8, 7);
+    (world.flush_max, world.revive_majority) = (Some(5 * MS), true);
+    world.groups = vec![nodes(&[1, 2, 3])];
+    let mut world = world.form(7);
+    let refused = |world: &mut World, lost: &[u16]| {
+        let tag = recover(world, 4, lost);
+        world.completed[&tag].clone().unwrap_err()
+    };
+    for node in [1, 2, 3] {
+        world.kill(node);
+    }
+    world.lose_disk(1);
+    world.lose_disk(2);
+    start_all(&mut world, &[1, 2, 3]);
+    world.run(3000);
+    assert_eq!(refused(&mut world, &[1, 2]), MembershipError::NeedsQuorums);
+    assert_eq!(refused(&mut world, &[1, 2, 3]), MembershipError::NotLost(NodeId(3)));
+    world.kill(3);
+    world.lose_disk(3);
+    world.start(3);
+    world.run(3000);
+    let tag = recover(&mut world, 4, &[1, 2, 3]);
+    world.accept_loss(nodes(&[1, 2, 3]));
+    world.run_until_serving(&[1, 2, 3, 4, 5, 6, 7], 3000);
+    assert!(world.completed[&tag].is_ok());
+}
+
 /// Where data is at some of the nodes only, it stays where it was until others have copied it.
 #[test]
 fn a_recovered_cluster_has_its_data_where_it_was() {
