@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{Command, Event, Rng, Slab, Slot, WARM_TOGETHER, mutant};
-use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
-};
-use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
+use quorate_types::{Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, Now, Tag, View};
+use quorate_wire::{Header, Kind, Malformed};
 
 use crate::blocking::Blocking;
 use crate::control::{Change, Control, Moves};
@@ -25,7 +23,10 @@ use crate::room::Room;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
 use crate::voter_file::VoterDisk;
-use crate::{Done, Durability, EngineConfig, LaneFacts, Mail, Outbox, Shared};
+use crate::{Done, Durability, LaneFacts, Mail, Outbox, Shared};
+
+mod guests;
+mod views;
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
 pub(crate) const INTERNAL: u64 = 1 << 63;
@@ -328,148 +329,6 @@ impl Lane {
         }
     }
 
-    // --- guests --------------------------------------------------------------------------------
-
-    /// A guest has connected, under an id that no member has. `session` tells it from others.
-    pub fn guest_connected(&mut self, node: NodeId, session: Incarnation) {
-        self.guests.connect(node, session);
-    }
-
-    /// A guest's connection is gone. What it has begun, the replicas finish.
-    pub fn guest_lost(&mut self, now: Now, node: NodeId) {
-        if let Some(keyspace) = self.guests.leave(now.monotonic, node)
-            && let Some(engine) = self.engines[usize::from(keyspace.0)].as_mut()
-        {
-            engine.guest_left(node);
-        }
-    }
-
-    /// Whole messages of a guest. It may speak to the engine that it has joined, and to nothing
-    /// else; the engine takes only what is about the guest's own transactions.
-    fn receive_guest(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        bytes: &[u8],
-        out: &mut Outbox,
-    ) -> Result<(), Malformed> {
-        let mut rest = bytes;
-        while let Some((header, body)) = Header::split(&mut rest)? {
-            self.counts.messages += 1;
-            match header.kind {
-                Kind::Guest => {
-                    let message = GuestMessage::decode(body)?;
-                    self.admit(now, from, header.keyspace, &message, out)?;
-                }
-                Kind::Engine(_) if self.guests.keyspace(from) == Some(header.keyspace) => {
-                    let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
-                    engine.receive(now, from, &header, body, &mut sink)?;
-                    self.answer_internal(out);
-                    self.refuse()?;
-                }
-                _ => return Err(Malformed("a guest speaks to what it has joined")),
-            }
-        }
-        if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
-    }
-
-    /// Lets a guest into a keyspace, or says why not.
-    fn admit(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        keyspace: KeyspaceId,
-        message: &GuestMessage,
-        out: &mut Outbox,
-    ) -> Result<(), Malformed> {
-        if self.guests.keyspace(from).is_some() {
-            return Err(Malformed("a guest joins once"));
-        }
-        let answer = match message {
-            GuestMessage::Join => self.welcome(from, keyspace).map(GuestMessage::Welcome),
-            GuestMessage::Enter { writer } => self
-                .guest_terms(keyspace)
-                .and_then(|_| {
-                    let lanes = self.shared.config.lanes;
-                    let now = now.monotonic;
-                    let entered = self.guests.enter(now, from, keyspace, *writer, self.id, lanes);
-                    entered.map_err(str::to_owned)
-                })
-                .map(|()| {
-                    self.guest_joined(keyspace, *writer, from);
-                    GuestMessage::View((*self.view).clone())
-                }),
-            _ => return Err(Malformed("a node's message from a guest")),
-        };
-        let answer = answer.unwrap_or_else(|text| GuestMessage::Refused { text });
-        self.tell_guest(from, keyspace, &answer, out);
-        Ok(())
-    }
-
-    fn welcome(&mut self, from: NodeId, keyspace: KeyspaceId) -> Result<Welcome, String> {
-        let (terms, partitions) = self.guest_terms(keyspace)?;
-        let me = self.view.member(self.shared.config.node);
-        let me = me
-            .filter(|member| member.role == Role::Active && member.incarnation == self.incarnation);
-        let member = me.map(|member| member.number).ok_or(
-            "this node is not an active member of the cluster yet; join at another node, or wait \
-             until it has caught up",
-        )?;
-        let lanes = self.shared.config.lanes;
-        let writer = self.guests.give(from, keyspace, member, self.id, lanes)?;
-        self.guest_joined(keyspace, writer, from);
-        Ok(Welcome { writer, terms, partitions, view: (*self.view).clone() })
-    }
-
-    fn guest_joined(&mut self, keyspace: KeyspaceId, writer: WriterId, from: NodeId) {
-        if let Some(engine) = self.engines[usize::from(keyspace.0)].as_mut() {
-            engine.guest_joined(writer, from);
-        }
-    }
-
-    /// What a guest must know of a keyspace, if it can coordinate its transactions at all: the
-    /// engine's terms, and the replica group of each partition.
-    fn guest_terms(&self, keyspace: KeyspaceId) -> Result<(Vec<u8>, Vec<Option<NodeSet>>), String> {
-        let config = self.shared.config.keyspace(keyspace).ok_or_else(|| {
-            "there is no keyspace of this number; choose one of the configuration's [[keyspace]]"
-                .to_owned()
-        })?;
-        if !config.engine.capabilities().guests {
-            return Err(format!(
-                "this keyspace's engine has no transactions that a client could coordinate; choose \
-                 one whose engine is {}",
-                EngineConfig::names_with(|can| can.guests)
-            ));
-        }
-        let groups = config.partitions.iter().map(|group| group.or(config.replicas)).collect();
-        Ok((config.engine.guest_terms(), groups))
-    }
-
-    fn tell_guest(
-        &self,
-        to: NodeId,
-        keyspace: KeyspaceId,
-        message: &GuestMessage,
-        out: &mut Outbox,
-    ) {
-        let epoch = self.view.epoch;
-        out.frame(NodeSet::only(to), |buffer| {
-            Header::frame(buffer, Kind::Guest, keyspace, epoch, |writer| message.encode(writer));
-        });
-    }
-
-    /// Tells every guest of the view in force.
-    fn tell_guests_view(&self, out: &mut Outbox) {
-        let mut guests = self.guests.joined().peekable();
-        if guests.peek().is_none() {
-            return;
-        }
-        let message = GuestMessage::View((*self.view).clone());
-        for (node, keyspace) in guests {
-            self.tell_guest(node, keyspace, &message, out);
-        }
-    }
-
     /// Handles mail from another lane of this node.
     pub fn deliver(&mut self, now: Now, mail: Mail, out: &mut Outbox) {
         match mail {
@@ -685,109 +544,6 @@ impl Lane {
         self.sessions.check_invariants();
         if let Some(control) = &self.control {
             control.check_invariants();
-        }
-    }
-
-    // --- views ---------------------------------------------------------------------------------
-
-    /// Carries out what the membership machine decided: leases, views, a new life.
-    pub(crate) fn follow_control(&mut self, now: Now, out: &mut Outbox) {
-        let Some(control) = &mut self.control else { return };
-        if let Some(incarnation) = control.take_rejoin(now, &mut self.rng) {
-            for lane in (1..self.shared.config.lanes).map(LaneId) {
-                out.mail.push((lane, Mail::Rejoin(incarnation)));
-            }
-            out.rejoined = Some(incarnation);
-            self.rejoin(now, incarnation, out);
-            return;
-        }
-        if control.view().epoch <= self.view.epoch {
-            return;
-        }
-        let view = Arc::clone(control.view());
-        for lane in (1..self.shared.config.lanes).map(LaneId) {
-            out.mail.push((lane, Mail::View(Arc::clone(&view))));
-        }
-        self.install(now, view, out);
-    }
-
-    /// Installs a view on this lane: every engine prunes its state in the same step, before any
-    /// message of the new epoch is handled (architecture invariant 6).
-    fn install(&mut self, now: Now, view: Arc<View>, out: &mut Outbox) {
-        if view.epoch <= self.view.epoch {
-            return;
-        }
-        let is_live = view.is_live(self.shared.config.node, self.incarnation);
-        let survivors = is_live.then(|| view.survivors(&self.view));
-        self.view = view;
-        if self.control.is_some() {
-            let me = self.view.member(self.shared.config.node);
-            let active = me.is_some_and(|member| {
-                member.role == Role::Active && member.incarnation == self.incarnation
-            });
-            self.shared.set_active(active);
-        }
-        let view = Arc::clone(&self.view);
-        for number in 0..self.engines.len() {
-            if self.engines[number].is_some() {
-                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
-                engine.install(now, &view, survivors, &mut sink);
-            }
-        }
-        self.install_pubsub(now, out);
-        self.tell_guests_view(out);
-        self.answer_internal(out);
-        self.blocking.view_installed();
-        self.step_lease_manager(now, Event::View(&view), out);
-    }
-
-    /// Begins a new life: ops in flight are answered, records put aside (a crashed identity never
-    /// returns, and what this one wrote last may never have been agreed on).
-    fn rejoin(&mut self, now: Now, incarnation: Incarnation, out: &mut Outbox) {
-        self.parking.forget_life(now.monotonic, self.incarnation);
-        self.incarnation = incarnation;
-        self.view = Arc::default();
-        self.guests.reset();
-        self.reset_pubsub(out);
-        if self.control.is_some() {
-            self.shared.set_active(false);
-            self.shared.set_lease_until(Instant::ZERO);
-        }
-        for number in 0..self.engines.len() {
-            if self.engines[number].is_some() {
-                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
-                engine.reset(now, incarnation, &mut sink);
-            }
-        }
-        self.begin_lease_manager(now, out);
-        self.flushes.abandon();
-        self.abandon_listings(out);
-        self.answer_internal(out);
-    }
-
-    /// Tells lane 0 once this lane's engines hold everything, if somebody waits for that: as a shadow,
-    /// or if data is not where it should be.
-    fn report_progress(&mut self, now: Now, out: &mut Outbox) {
-        let node = self.shared.config.node;
-        let own = self.view.member(node).filter(|own| own.incarnation == self.incarnation);
-        let copies = own.is_some_and(|own| match own.role {
-            Role::Shadow => true,
-            Role::Active => !self.view.is_placed(),
-            Role::Down => false,
-        });
-        let mut engines = self.engines.iter().flatten();
-        let has_all = engines.next().is_none_or(KeyspaceLane::is_caught_up)
-            && (mutant!("node_first_keyspace_is_all") || engines.all(KeyspaceLane::is_caught_up));
-        if !copies || !has_all || !self.sessions.is_synced() {
-            return;
-        }
-        let epoch = self.view.epoch;
-        match &mut self.control {
-            Some(control) => {
-                control.caught_up(now, self.id, epoch, out);
-                self.follow_control(now, out);
-            }
-            None => out.mail.push((LaneId(0), Mail::CaughtUp { from: self.id, epoch })),
         }
     }
 
