@@ -20,6 +20,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "durability_tail_is_there_once",
+        home: "durability",
+        guard: "the last batch is there twice once nothing follows it",
+        checks: &[RECOVERY],
+        in_gate: false,
+    },
+    Mutant {
         name: "durability_no_offset",
         home: "durability",
         guard: "a batch counts in the place only where it was written",

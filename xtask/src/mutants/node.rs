@@ -21,6 +21,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_resting_log_has_no_copy",
+        home: "node",
+        guard: "the last batch of a log that rests is there twice",
+        checks: &[Tests("node", "a_log_that_rests")],
+        in_gate: false,
+    },
+    Mutant {
         name: "client_full_disk_is_an_answer",
         home: "client",
         guard: "a refusal after an answer that was lost is no answer",

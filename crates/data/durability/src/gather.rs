@@ -16,6 +16,8 @@ pub(crate) struct Gathered {
     pub(crate) count: u32,
     /// Where it belongs, for a batch that is written again.
     pub(crate) after: Option<Lsn>,
+    /// Whether it is there already, and is written again as a copy.
+    pub(crate) is_copy: bool,
 }
 
 /// The batches that wait, the oldest first.
@@ -107,7 +109,7 @@ impl Gather {
         bytes.clear();
         bytes.resize(HEAD_BYTES, 0);
         self.bytes += HEAD_BYTES;
-        self.batches.push_back(Gathered { bytes, count: 0, after: None });
+        self.batches.push_back(Gathered { bytes, count: 0, after: None, is_copy: false });
     }
 
     /// An entry in batches of its own, in as many parts as it takes.

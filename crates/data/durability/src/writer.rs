@@ -14,7 +14,8 @@
 //! 3. A segment is prepared only after the first batch of the one before it is durable.
 //! 4. Places only grow; a segment is used again only when nothing in it is needed, the oldest first.
 //! 5. After a failed flush nothing more is written.
-//! 6. After a restart the last batch is written again, behind itself, before anything new.
+//! 6. After a restart the last batch is written again, behind itself, before anything new. The driver has
+//!    that done, too, when nothing has come for a while, and at an end in order ([`Log::repeat_tail`]).
 
 use std::collections::VecDeque;
 use std::mem;
@@ -136,6 +137,7 @@ struct UnderWay {
     count: u32,
     /// With padding.
     bytes: u64,
+    is_copy: bool,
 }
 
 /// The log of one lane. See the module's documentation.
@@ -162,6 +164,8 @@ pub struct Log {
     slot: u64,
     gathered: Gather,
     under_way: Option<UnderWay>,
+    /// The last batch that is durable, if there is no copy of it.
+    tail: Option<Gathered>,
     appended: Lsn,
     durable: Lsn,
     recyclable: Lsn,
@@ -202,6 +206,7 @@ impl Log {
             slot: found.slot,
             gathered: Gather::new(batch),
             under_way: None,
+            tail: None,
             appended: found.end,
             durable: found.last.as_ref().map_or(found.end, |(after, _, _)| *after),
             recyclable: Lsn::START,
@@ -219,7 +224,7 @@ impl Log {
         if let Some((after, count, bytes)) = found.last
             && !mutant!("durability_tail_not_repeated")
         {
-            log.gathered.push_front(Gathered { bytes, count, after: Some(after) });
+            log.gathered.push_front(Gathered { bytes, count, after: Some(after), is_copy: true });
         }
         log
     }
@@ -333,6 +338,26 @@ impl Log {
         self.wanted = self.wanted.max(place);
     }
 
+    /// Has the last batch written once more, behind itself, if nothing else is to be written. From then
+    /// on nothing is missing if one of the two rots; of a lone one nobody could say that it was ever whole.
+    pub fn repeat_tail(&mut self, disk: &mut impl Disk) {
+        let rests = self.under_way.is_none() && self.gathered.is_empty();
+        if !rests || self.full || self.dead || mutant!("durability_tail_is_there_once") {
+            return;
+        }
+        if let Some(mut tail) = self.tail.take() {
+            let length = format::u32_at(&tail.bytes, 0) as usize;
+            tail.bytes.truncate(HEAD_BYTES + length);
+            self.gathered.push_front(tail);
+            self.write(disk);
+        }
+    }
+
+    /// Whether all that was appended is durable, and its last batch is there twice.
+    pub fn is_closed(&self) -> bool {
+        self.under_way.is_none() && self.gathered.is_empty() && self.tail.is_none()
+    }
+
     /// What lies below is not needed any more: a snapshot holds it. Segments that hold nothing else
     /// are used again.
     pub fn recycle(&mut self, below: Lsn, disk: &mut impl Disk) {
@@ -441,8 +466,12 @@ impl Log {
         let (file, offset) = (current.file.clone(), current.end);
         let until = Lsn(after.0 + u64::from(batch.count));
         let flush = !mutant!("durability_early_release");
-        let ticket = self.submit(Request::Write { file, offset, bytes: batch.bytes, flush }, disk);
-        self.under_way = Some(UnderWay { ticket, after, until, count: batch.count, bytes });
+        let ticket = self.submit(
+            Request::Write { file, offset, bytes: mem::take(&mut batch.bytes), flush },
+            disk,
+        );
+        let Gathered { count, is_copy, .. } = batch;
+        self.under_way = Some(UnderWay { ticket, after, until, count, bytes, is_copy });
     }
 
     /// Whether the next batch should be written now.
@@ -462,7 +491,14 @@ impl Log {
             self.used.push_back(Used { file, bytes, first });
         }
         self.durable = self.durable.max(batch.until);
-        self.gathered.reuse(memory);
+        let (count, after) = (batch.count, Some(batch.after));
+        let mine = Gathered { bytes: memory, count, after, is_copy: true };
+        let (kept, spare) =
+            if batch.is_copy { (None, Some(mine)) } else { (Some(mine), self.tail.take()) };
+        self.tail = kept;
+        if let Some(Gathered { bytes, .. }) = spare {
+            self.gathered.reuse(bytes);
+        }
     }
 
     /// Keeps a batch for which there was no room.
@@ -470,7 +506,8 @@ impl Log {
         let batch = self.under_way.take().expect("its completion came");
         let length = format::u32_at(&bytes, 0) as usize;
         bytes.truncate(HEAD_BYTES + length);
-        let held = Gathered { bytes, count: batch.count, after: Some(batch.after) };
+        let UnderWay { count, after, is_copy, .. } = batch;
+        let held = Gathered { bytes, count, after: Some(after), is_copy };
         self.gathered.push_front(held);
         self.full = !mutant!("durability_fsync_retry");
     }

@@ -70,6 +70,8 @@ pub struct LogConfig {
 impl LogConfig {
     /// How soon a log that has found the disk full looks for room again.
     pub const RETRY: Duration = Duration::from_secs(1);
+    /// How long after its last batch a log writes that once more, if nothing has come.
+    pub const REPEAT_AFTER: Duration = Duration::from_secs(1);
     /// How soon a snapshot is begun again for which there was no room.
     pub const SNAPSHOT_RETRY: Duration = Duration::from_secs(10);
 

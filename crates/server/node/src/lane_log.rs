@@ -38,6 +38,8 @@ pub(crate) struct LaneLog {
     flush_at: Instant,
     /// When a full disk is tried again.
     retry_at: Instant,
+    /// When the last batch is written once more, if nothing comes before.
+    repeat_at: Instant,
     /// The end of what recovery has found. Nothing may rest on it before it is durable for certain.
     found_end: Lsn,
     pub(crate) snapshots: Snapshots,
@@ -76,6 +78,7 @@ impl LaneLog {
             due: Lsn::START,
             flush_at: Instant::NEVER,
             retry_at: Instant::NEVER,
+            repeat_at: Instant::NEVER,
             found_end,
             snapshots,
             awaited: Vec::new(),
@@ -141,7 +144,8 @@ impl LaneLog {
     pub(crate) fn next_deadline(&self) -> Instant {
         let waits_until =
             if self.log.is_writing() { Instant::NEVER } else { self.delay.deadline() };
-        waits_until.min(self.flush_at).min(self.retry_at).min(self.snapshots.next_deadline())
+        let soon = waits_until.min(self.flush_at).min(self.retry_at).min(self.repeat_at);
+        soon.min(self.snapshots.next_deadline())
     }
 
     /// Begins what is due, at the end of a turn.
@@ -157,6 +161,12 @@ impl LaneLog {
             self.retry_at = Instant::NEVER;
             self.log.retry(&mut requests(&mut self.requests, DiskOwner::Log));
         }
+        if self.repeat_at <= now.monotonic {
+            self.repeat_at = Instant::NEVER;
+            if !mutant!("node_resting_log_has_no_copy") {
+                self.log.repeat_tail(&mut requests(&mut self.requests, DiskOwner::Log));
+            }
+        }
         // While a batch is under way, the next one gathers: also what the turn brings in which that one
         // ends, which is why the log is told here and not when an entry comes.
         if !self.log.is_writing() || mutant!("node_batch_within_a_turn") {
@@ -169,6 +179,16 @@ impl LaneLog {
         if self.is_full() && self.retry_at == Instant::NEVER {
             self.retry_at = now.monotonic + LogConfig::RETRY;
         }
+    }
+
+    /// Has all of it written, and the last batch twice. Returns whether that is done.
+    fn close(&mut self, now: Now) -> bool {
+        self.log.want(self.log.appended());
+        self.repeat_at = now.monotonic;
+        self.tend(now);
+        let is_durable = self.log.durable() == self.log.appended();
+        let is_there = is_durable && (self.log.is_closed() || self.is_full());
+        is_there || self.log.room() == Room::Dead
     }
 
     fn write(&mut self) {
@@ -189,6 +209,7 @@ impl LaneLog {
                     self.snapshots.log_has_grown(self.log.bytes_on_disk() - before);
                 }
                 if let Some(until) = durable {
+                    self.repeat_at = now.monotonic + LogConfig::REPEAT_AFTER;
                     let entries = until.0 - until_now.0;
                     self.delay.batch_ended(now.monotonic, took, entries, self.waiting());
                     self.facts.flushed(took, bytes);
@@ -416,13 +437,13 @@ impl Lane {
         }
     }
 
-    /// The process ends: asks for what is not durable yet. Returns whether everything is.
+    /// The process ends: asks for what is not durable yet, and for a copy of the last batch. Returns whether
+    /// everything is there.
     pub fn close_log(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(log) = &mut self.log else { return true };
-        log.log.want(log.log.appended());
-        log.tend(now);
+        let is_closed = log.close(now);
         out.disk.append(&mut log.requests);
-        log.log.durable() == log.log.appended() || log.log.room() == Room::Dead
+        is_closed
     }
 
     /// Asks for a snapshot of every lane of this node.

@@ -157,6 +157,12 @@ impl<S: Subject> Cluster<S> {
         self.cut(node, |volatile| volatile);
     }
 
+    /// The last batch of a node that is down has rotted, and was taken for one that was torn: so many entries
+    /// are lost that were durable.
+    pub fn rot_end(&mut self, node: u16, lane: u16, entries: usize) {
+        self.log_mut(node, lane).expect("a node with a disk").cut(|_| entries);
+    }
+
     fn cut(&mut self, node: u16, mut lose: impl FnMut(usize) -> usize) {
         self.crash(node);
         for log in self.disks.get_mut(&node).expect("a node with a disk") {

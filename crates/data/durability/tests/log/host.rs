@@ -2,7 +2,8 @@
 
 use quorate_disk::{Device, DeviceFaults, Files};
 use quorate_durability::{
-    Completion, Disk, Found, Identity, Log, LogError, Name, Options, Reader, Request, Start, Ticket,
+    Completion, Directory as _, Disk, Found, Identity, Log, LogError, Name, Options, Reader,
+    Request, Start, Ticket,
 };
 use quorate_types::{KeyspaceId, Lsn};
 
@@ -88,6 +89,17 @@ impl Host {
     pub(crate) fn batch(&mut self, bytes: &[u8]) -> Lsn {
         self.append(bytes);
         self.settle()
+    }
+
+    /// Nothing has come for a while.
+    pub(crate) fn repeat_tail(&mut self) {
+        self.log.repeat_tail(&mut self.files);
+        self.settle();
+    }
+
+    pub(crate) fn has(&mut self, file: &str) -> bool {
+        let mut files = self.files.files().expect("a directory").into_iter();
+        files.any(|it| &*it.name == file)
     }
 
     pub(crate) fn entries(&mut self) -> Result<Vec<(Lsn, Vec<u8>)>, LogError> {

@@ -97,6 +97,57 @@ fn rot_of_any_byte_is_reported_or_harmless() {
     assert_eq!((reported, torn), (19 * 35 + 3 * 73, 35), "{harmless} harmless");
 }
 
+/// What one log can't tell of its last batch otherwise: whether it was torn, or has rotted.
+#[test]
+fn rot_of_any_byte_is_reported_or_harmless_once_the_last_batch_is_there_twice() {
+    // The last batch and its copy, beside each other, on both sides of a border, and alone in a segment.
+    for batches in [1, 7, 8, 9] {
+        let mut host = long(batches);
+        host.repeat_tail();
+        let sound = host.entries().expect("a sound log");
+        assert_eq!(sound.len(), batches as usize);
+        for restarted in [false, true] {
+            for slot in 0..4 {
+                let file = segment(slot);
+                if !host.has(&file) {
+                    continue;
+                }
+                let each =
+                    (0..10).flat_map(|at| (0..36).step_by(5).map(move |byte| at * 4096 + byte));
+                for at in each {
+                    flip(&mut host, &file, at);
+                    if let Ok(entries) = host.entries() {
+                        assert_eq!(entries, sound, "{batches}, {restarted}: {file} at {at}");
+                    }
+                    flip(&mut host, &file, at);
+                }
+            }
+            host.restart();
+            assert_eq!(host.entries().expect("a sound log"), sound);
+        }
+        // It goes on.
+        let next = host.batch(b"next");
+        let entries = host.entries().expect("a sound log");
+        assert_eq!(entries.last(), Some(&(next, b"next".to_vec())));
+    }
+}
+
+#[test]
+fn the_last_batch_is_repeated_once_and_only_where_nothing_else_is_to_be_written() {
+    let mut host = long(3);
+    assert!(!host.log.is_closed());
+    host.repeat_tail();
+    assert!(host.log.is_closed());
+    let there = host.log.bytes_on_disk();
+    host.repeat_tail();
+    assert_eq!(host.log.bytes_on_disk(), there, "it is there twice");
+    host.append(b"waits");
+    host.log.repeat_tail(&mut host.files);
+    host.settle();
+    assert_eq!(host.log.bytes_on_disk(), there + 4096);
+    assert_eq!(host.entries().expect("a sound log").len(), 4);
+}
+
 #[test]
 fn rot_says_which_places_are_missing() {
     let mut host = long(20);

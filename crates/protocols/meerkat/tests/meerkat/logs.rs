@@ -196,6 +196,21 @@ fn what_was_answered_stands_though_no_end_was_on_disk() {
     cluster.assert_quiet();
 }
 
+/// The last batch of one has rotted, which nobody can tell from one that was torn.
+#[test]
+fn what_was_answered_stands_though_one_replica_has_lost_its_vote() {
+    let mut cluster = cluster();
+    cluster.run(1, "write=a:1");
+    cluster.run_for(SETTLE);
+    cluster.run(1, "append=a:2");
+    cluster.lose_power();
+    let entries = cluster.log_of(3, 0).len();
+    cluster.rot_end(3, 0, entries);
+    cluster.revive(&[1, 2, 3]);
+    cluster.run_for(SETTLE);
+    cluster.assert_everywhere("a", Some("12"));
+}
+
 #[test]
 fn what_one_replica_has_voted_for_is_over_after_the_restart() {
     let mut cluster = cluster();
