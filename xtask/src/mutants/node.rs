@@ -21,6 +21,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "runtime_spins_for_its_disk",
+        home: "runtime",
+        guard: "a lane that waits for its own disk does not spin",
+        checks: &[Tests("runtime", "a_lane_spins_for_its_peers")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "runtime_lane_hangs_with_its_disk",
+        home: "runtime",
+        guard: "another thread goes on with a lane whose disk hangs",
+        checks: &[Tests("quorate", "a_node_whose_disk_hangs")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_resting_log_has_no_copy",
         home: "node",
         guard: "the last batch of a log that rests is there twice",

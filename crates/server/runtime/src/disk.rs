@@ -4,9 +4,10 @@
 //! else, such as a segment's zeros or a snapshot. Each does one request after the other. Its end is left
 //! for the lane, which is woken if it sleeps.
 //!
-//! A lane that would go to sleep until a batch is durable writes it itself ([`LaneDisk::write_here`]): that
-//! spares waking the thread, and being woken by it. It does so only where nobody's read waits for it
-//! meanwhile, as far as the last turns tell, and while the disk is fast.
+//! A lane that would go to sleep until a batch is durable has its own thread write it
+//! ([`LaneDisk::take_kept`]): that spares waking the other one, and being woken by it. It does so only where
+//! nobody's read waits for it meanwhile, as far as the last turns tell, and while the disk is fast. If the
+//! disk hangs, another thread goes on with the lane ([`crate::relief`]).
 //!
 //! What the log writes goes past the cache of the system, if the file system allows that (`O_DIRECT`):
 //! nobody reads it before the next start, and a flush then has no pages to look for. Snapshots are
@@ -47,10 +48,12 @@ pub(crate) struct LaneDisk {
     other: Sender<DiskRequest>,
     done: Receiver<DiskDone>,
     ends: Sender<DiskDone>,
-    /// A batch that the lane may write itself.
+    /// A batch that the lane's thread may write itself.
     kept: Option<DiskRequest>,
-    /// What writes it then.
-    here: Worker,
+    /// What writes it then; not there while it does.
+    here: Option<Worker>,
+    path: PathBuf,
+    parker: Arc<Parker>,
     /// How long the last batch took.
     took: Duration,
 }
@@ -68,8 +71,9 @@ impl LaneDisk {
             io::Result::Ok(sender)
         };
         let (urgent, other) = (start("log")?, start("files")?);
-        let (here, took) = (Worker::new(path), Duration::MAX);
-        Ok(Self { urgent, other, done, ends, kept: None, here, took })
+        let (path, parker) = (path.to_owned(), Arc::clone(parker));
+        let (kept, here, took) = (None, None, Duration::MAX);
+        Ok(Self { urgent, other, done, ends, kept, here, path, parker, took })
     }
 
     pub(crate) fn submit(&self, request: DiskRequest) {
@@ -78,7 +82,7 @@ impl LaneDisk {
     }
 
     /// Takes a request of a lane that decides before it sleeps who writes its batches. Follow it with
-    /// [`LaneDisk::write_here`] or [`LaneDisk::hand_over`].
+    /// [`LaneDisk::take_kept`] or [`LaneDisk::hand_over`].
     pub(crate) fn keep(&mut self, request: DiskRequest) {
         let is_batch = request.owner == DiskOwner::Log && request.is_urgent();
         if is_batch && self.took <= HERE_MAX {
@@ -101,13 +105,17 @@ impl LaneDisk {
         }
     }
 
-    /// Writes and flushes the batch that was kept, and waits for that. The end of it is left with the
-    /// others.
-    pub(crate) fn write_here(&mut self) {
-        if let Some(request) = self.kept.take() {
-            let done = self.here.perform(request);
-            self.ends.send(done).expect("the other end is here");
-        }
+    /// The batch that was kept, to be written without the lane.
+    pub(crate) fn take_kept(&mut self) -> Option<KeptBatch> {
+        let request = self.kept.take()?;
+        let worker = self.here.take().unwrap_or_else(|| Worker::new(&self.path));
+        let (ends, parker) = (self.ends.clone(), Arc::clone(&self.parker));
+        Some(KeptBatch { request, worker, ends, parker })
+    }
+
+    /// What has written a batch will write the next one.
+    pub(crate) fn give_back(&mut self, worker: Worker) {
+        self.here = Some(worker);
     }
 
     /// The end of a request, if one has come.
@@ -138,8 +146,29 @@ impl LaneDisk {
     }
 }
 
-/// One thread.
-struct Worker {
+/// A batch that a lane's own thread writes.
+pub(crate) struct KeptBatch {
+    request: DiskRequest,
+    worker: Worker,
+    ends: Sender<DiskDone>,
+    parker: Arc<Parker>,
+}
+
+impl KeptBatch {
+    /// Writes and flushes it, and waits for that. The end of it is left for the lane, wherever that runs
+    /// by now.
+    pub(crate) fn write(self) -> Worker {
+        let Self { request, mut worker, ends, parker } = self;
+        let done = worker.perform(request);
+        // A lane that has ended waits for nothing.
+        let _ = ends.send(done);
+        parker.unpark();
+        worker
+    }
+}
+
+/// What writes to files: a thread, or a lane's own.
+pub(crate) struct Worker {
     path: PathBuf,
     /// The newest last.
     open: VecDeque<Open>,
@@ -466,17 +495,17 @@ mod tests {
         disk.noted(DiskDone { took: HERE_MAX, ..first.clone() });
         disk.keep(batch("a.segment"));
         assert!(disk.keeps() && !disk.has_done());
-        disk.write_here();
+        let worker = disk.take_kept().expect("it was kept").write();
+        disk.give_back(worker);
         assert!(disk.has_done() && !disk.keeps());
         assert_eq!(disk.take().expect("it was written").completion, first.completion);
-        disk.write_here();
-        assert!(!disk.has_done(), "there is nothing to write");
+        assert!(disk.take_kept().is_none(), "there is nothing to write");
         disk.noted(DiskDone { took: HERE_MAX, ..first.clone() });
         disk.keep(batch("a.segment"));
         disk.hand_over();
         assert_eq!((disk.keeps(), disk.wait().completion), (false, first.completion.clone()));
         disk.keep(batch("null.segment"));
-        disk.write_here();
+        disk.take_kept().expect("it was kept").write();
         let failed = disk.take().expect("it was tried");
         assert_eq!(failed.completion.result, Err(DiskError::Flush));
         assert!(failed.error.contains("null.segment"), "{}", failed.error);

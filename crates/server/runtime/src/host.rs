@@ -22,6 +22,7 @@ use crate::guests::Guests;
 use crate::handle::{ChangeReply, IoFacts, LinkFacts, ThreadTask, ThreadTasks, lock};
 use crate::handshakes::PendingHandshakes;
 use crate::link::{Link, Progress};
+use crate::node_disk::NodeDisk;
 use crate::token::Source;
 use crate::{clock, process};
 
@@ -50,6 +51,8 @@ pub(crate) struct Host {
     pub(crate) out: Outbox,
     /// What writes the lane's log, if it has one.
     pub(crate) disk: Option<LaneDisk>,
+    /// The directory of the node, which is locked as long as one of its lanes runs.
+    pub(crate) directory: Option<Arc<NodeDisk>>,
     /// Whether that was said of it last.
     pub(crate) disk_was_full: bool,
     /// Turns in which no answer has left that rests on a read.
@@ -114,6 +117,7 @@ impl Host {
             lane: Lane::new(shared, lane, incarnation, now),
             out: Outbox::new(),
             disk: None,
+            directory: None,
             disk_was_full: false,
             turns_without_reads: 0,
             frontend: Frontend::new(clients),

@@ -48,6 +48,7 @@ mod mesh;
 mod net;
 mod node_disk;
 mod process;
+mod relief;
 mod start;
 mod stopwatch;
 mod thread;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::disk::LaneDisk;
+use crate::disk::{KeptBatch, LaneDisk, Worker};
 use crate::files_on_disk::FileDirectory;
 use crate::host::Host;
 use crate::loading::Loading;
@@ -30,7 +30,18 @@ fn may_write(is_awaited: bool, turns_without_reads: u32) -> bool {
     is_awaited && has_no_readers
 }
 
+/// Whether a lane looks for what it waits for before it sleeps: acknowledgements are a few microseconds
+/// away, and being woken for them costs tens. A disk is further away.
+fn may_spin(is_busy: bool, awaits_log: bool) -> bool {
+    is_busy && (!awaits_log || mutant!("runtime_spins_for_its_disk"))
+}
+
 impl Host {
+    /// Whether the lane waits for peers, and not for its own disk.
+    pub(crate) fn may_spin(&self) -> bool {
+        may_spin(self.lane.is_busy(), self.lane.awaits_log())
+    }
+
     /// Restores what earlier processes have left, and has the log go on. Waits for the other lanes of the
     /// node, and for the disk.
     ///
@@ -145,10 +156,15 @@ impl Host {
         }
     }
 
-    /// The lane has nothing to do but to wait for the batch that was kept, and writes it itself.
-    pub(crate) fn write_batch(&mut self) {
+    /// The lane has nothing to do but to wait for the batch that was kept: its thread writes that.
+    pub(crate) fn take_kept_batch(&mut self) -> Option<KeptBatch> {
+        self.disk.as_mut()?.take_kept()
+    }
+
+    /// The batch is written, and the lane goes on with this thread.
+    pub(crate) fn batch_is_written(&mut self, worker: Worker) {
         if let Some(disk) = &mut self.disk {
-            disk.write_here();
+            disk.give_back(worker);
         }
     }
 
@@ -177,6 +193,13 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lane_spins_for_its_peers_and_not_for_its_disk() {
+        assert!(may_spin(true, false));
+        assert!(!may_spin(true, true), "a flush takes longer than anybody should spin");
+        assert!(!may_spin(false, false), "nothing is under way");
+    }
 
     #[test]
     fn a_lane_writes_itself_what_is_awaited_where_nobody_reads() {

@@ -4,9 +4,9 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use mio::Poll;
 use quorate_node::{NodeConfig, Shared};
 use quorate_types::{Incarnation, LaneId, NodeId, NodeSet, limits};
@@ -20,8 +20,9 @@ use crate::host::Host;
 use crate::loading::{self, Loading};
 use crate::mesh::{self, Parker, Post};
 use crate::node_disk::NodeDisk;
+use crate::relief::PATIENCE;
 use crate::stopwatch::Stopwatch;
-use crate::thread::{LaneThread, Stage};
+use crate::thread::{self, LaneRelief, LaneThread, Stage};
 use crate::token::Source;
 use crate::{clock, process};
 
@@ -70,7 +71,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
-    threads: Vec<JoinHandle<()>>,
+    /// Told when a lane has ended.
+    lanes: Vec<Receiver<()>>,
 }
 
 impl Runtime {
@@ -82,9 +84,9 @@ impl Runtime {
     /// Waits until the nodes have stopped, which [`Handle::stop`] or a client's `SHUTDOWN` asks
     /// for.
     pub fn join(self) {
-        for thread in self.threads {
+        for lane in self.lanes {
             // A lane that panics aborts the process, so there is no panic to pass on.
-            let _ = thread.join();
+            let _ = lane.recv();
         }
     }
 }
@@ -150,6 +152,8 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     for (index, blueprint) in blueprints.iter().enumerate() {
         host_of_node[usize::from(blueprint.node().0)] = Some(index);
     }
+    // Several nodes would wait for each other's disks: their lanes write nothing themselves.
+    let has_disk = blueprints.len() == 1 && blueprints[0].disk.is_some();
     let mut running = Vec::new();
     let posts = Post::connect(&parkers);
     let each = polls.into_iter().zip(alarms).zip(posts).zip(receivers);
@@ -167,14 +171,9 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
             host_of_node: host_of_node.clone(),
         };
         let blueprints: Vec<Blueprint> = blueprints.clone();
-        let name = format!("lane-{number}");
         // Lanes are built on their own thread, where their memory is used.
-        running.push(std::thread::Builder::new().name(name).spawn(move || {
-            if options.pin {
-                pin(number);
-            }
-            seat.furnish(&blueprints, local, options).run();
-        })?);
+        let build = move || Box::new(seat.furnish(&blueprints, local, options));
+        running.push(start_lane(number, options.pin, has_disk, build)?);
     }
     let nodes = blueprints
         .into_iter()
@@ -182,7 +181,36 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
         .map(|(host, blueprint)| blueprint.handle(host, &threads[0]))
         .collect();
     let handle = Handle(Arc::new(Inner { nodes, stop, parkers }));
-    Ok(Runtime { handle, threads: running })
+    Ok(Runtime { handle, lanes: running })
+}
+
+/// Starts the thread of a lane, and, where it may write to a disk, one to relieve it. What is returned
+/// is told when the lane has ended: a thread that its disk has not let go may last longer.
+fn start_lane(
+    number: usize,
+    is_pinned: bool,
+    has_relief: bool,
+    build: impl FnOnce() -> Box<LaneThread> + Send + 'static,
+) -> io::Result<Receiver<()>> {
+    let relief = Arc::new(LaneRelief::new(PATIENCE));
+    let (end, ended) = crossbeam_channel::bounded(1);
+    let begin = move || {
+        if is_pinned {
+            pin(number);
+        }
+    };
+    if has_relief {
+        let (relief, end) = (Arc::clone(&relief), end.clone());
+        std::thread::Builder::new().name(format!("relief-{number}")).spawn(move || {
+            begin();
+            thread::run(None, &relief, &end);
+        })?;
+    }
+    std::thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
+        begin();
+        thread::run(Some(build()), &relief, &end);
+    })?;
+    Ok(ended)
 }
 
 /// What the lanes of one node are built from.
@@ -259,7 +287,7 @@ struct Seat {
     registry: mio::Registry,
     alarm: Alarm,
     post: Post,
-    tasks: crossbeam_channel::Receiver<crate::handle::ThreadTask>,
+    tasks: Receiver<crate::handle::ThreadTask>,
     threads: Vec<ThreadTasks>,
     acceptor: Option<Acceptor>,
     stop: Arc<Stop>,
@@ -286,6 +314,7 @@ impl Seat {
             {
                 (options.fail)(&format!("{}: {why}", disk.path.display()));
             }
+            host.directory.clone_from(&blueprint.disk);
         }
         LaneThread {
             number: self.number,

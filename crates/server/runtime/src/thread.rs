@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, Sender};
 use mio::{Events, Interest, Poll, Registry};
+use quorate_machine::mutant;
 use quorate_types::{Instant, LaneId, Now};
 
 use crate::acceptor::{Acceptor, Port};
 use crate::alarm::{Alarm, POLL_UNIT};
 use crate::clock;
+use crate::disk::KeptBatch;
 use crate::handle::{Stop, ThreadTask, ThreadTasks};
 use crate::host::Host;
 use crate::mesh::{Envelope, Post};
+use crate::relief::Relief;
 use crate::stopwatch::{Stopwatch, processor_time};
 use crate::token::Source;
 
@@ -78,46 +81,83 @@ pub(crate) enum Stage {
     Leaving { until: Instant },
 }
 
+/// Where a lane is while its thread writes a batch.
+pub(crate) type LaneRelief = Relief<Box<LaneThread>>;
+
+/// Runs a lane, or waits until it must be taken over, until it ends.
+pub(crate) fn run(mut lane: Option<Box<LaneThread>>, relief: &LaneRelief, end: &Sender<()>) {
+    let _abort = AbortOnPanic;
+    let mut events = Events::with_capacity(EVENTS_MAX);
+    while let Some(mine) = lane.take().or_else(|| relief.take_over()) {
+        if mine.run(&mut events, relief) == Ran::ToTheEnd {
+            relief.end();
+            // Nobody may wait for that.
+            let _ = end.send(());
+        }
+    }
+}
+
+/// How a thread's run of a lane ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ran {
+    ToTheEnd,
+    /// The disk hung, and another thread has taken the lane over.
+    UntilRelieved,
+}
+
 impl LaneThread {
-    /// Runs until the process is asked to stop.
-    pub(crate) fn run(mut self) {
-        let _abort = AbortOnPanic;
-        let mut events = Events::with_capacity(EVENTS_MAX);
+    /// Runs the lane until the process is asked to stop, or another thread has taken it over.
+    fn run(mut self: Box<Self>, events: &mut Events, relief: &LaneRelief) -> Ran {
         let mut busy = true;
         while !self.is_finished() {
-            if let Err(error) = self.wait(&mut events, busy) {
+            let batch = match self.wait(events, busy) {
+                Ok(batch) => batch,
                 // Without events a lane is deaf, and there is no way to go on from here.
-                panic!("the system refused to report events: {error}");
+                Err(error) => panic!("the system refused to report events: {error}"),
+            };
+            if let Some(batch) = batch {
+                let (lane, worker) = if mutant!("runtime_lane_hangs_with_its_disk") {
+                    let worker = batch.write();
+                    (Some(self), worker)
+                } else {
+                    relief.lend(self, || batch.write())
+                };
+                match lane {
+                    Some(lane) => self = lane,
+                    None => return Ran::UntilRelieved,
+                }
+                // A lane that writes itself is that of the only node of its process.
+                if let [host] = &mut self.hosts[..] {
+                    host.batch_is_written(worker);
+                }
             }
-            busy = self.turn(&events);
+            busy = self.turn(events);
         }
         for host in &mut self.hosts {
             host.close_log();
             host.clients.close_all(&mut host.frontend);
         }
+        Ran::ToTheEnd
     }
 
-    /// Sleeps until something happens or a deadline comes.
-    fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<()> {
+    /// Sleeps until something happens or a deadline comes. Gives the batch that is to be written instead,
+    /// if there is one.
+    fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<Option<KeptBatch>> {
         let keeps_batch = self.hosts.iter().any(Host::keeps_batch);
         if busy || keeps_batch {
             poll(&mut self.poll, events, Some(Duration::ZERO))?;
         }
-        if keeps_batch {
-            let is_idle = !busy && events.is_empty() && !self.has_arrivals();
-            let write = if is_idle { Host::write_batch } else { Host::hand_batch_over };
-            self.hosts.iter_mut().for_each(write);
+        if keeps_batch && !busy && events.is_empty() && !self.has_arrivals() {
+            return Ok(self.hosts.iter_mut().find_map(Host::take_kept_batch));
         }
+        self.hosts.iter_mut().for_each(Host::hand_batch_over);
         if busy || keeps_batch {
-            return Ok(());
+            return Ok(None);
         }
-        // Acknowledgements are a few microseconds away, being woken for them costs tens. A disk is
-        // further away.
-        let awaits_peers =
-            self.hosts.iter().any(|host| host.lane.is_busy() && !host.lane.awaits_log());
+        let awaits_peers = self.hosts.iter().any(Host::may_spin);
         let span = if awaits_peers { self.busy_poll.max(ACK_SPIN) } else { self.busy_poll };
         if !span.is_zero() && self.spin(events, span)? {
-            return Ok(());
+            return Ok(None);
         }
         let parker = &self.threads[self.number].parker;
         let timeout = if parker.park(|| self.has_arrivals()) {
@@ -134,7 +174,7 @@ impl LaneThread {
         }
         let result = poll(&mut self.poll, events, timeout);
         self.threads[self.number].parker.get_up();
-        result
+        result.map(|()| None)
     }
 
     /// Looks for work for a while without sleeping; returns whether there is any.

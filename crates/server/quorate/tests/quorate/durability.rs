@@ -4,11 +4,12 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::dev::Dev;
-use crate::support::{Client, Cluster, PATIENCE, Process, Reply, keyspace, poll_until};
+use crate::support::{Client, Cluster, PATIENCE, Process, Reply, http_get, keyspace, poll_until};
 use rustix::process::Signal;
 
 /// How long a client of a node waits that may be killed.
@@ -536,6 +537,59 @@ fn a_full_disk_at_a_follower_refuses_updates_everywhere() {
         None
     });
     has_all(&mut clients[1], 0..10);
+}
+
+#[test]
+fn a_node_whose_disk_hangs_stays_a_member_and_answers_reads() {
+    let world = World::new("hangs", 3, 1);
+    let dir = world.node(1);
+    fs::create_dir_all(&dir).unwrap();
+    let file = world.cluster.file.to_str().unwrap();
+    let others = [2, 3].map(|node| world.cluster.serve(node));
+    let args = ["serve", "--config", file, "--node", "1"];
+    // There a batch takes so little time that the lane writes it itself.
+    let mut node = Process::start_on_tmpfs(&dir, "64m", &args);
+    others.iter().chain([&node]).for_each(|node| {
+        node.line(|line| line.starts_with("ready"));
+    });
+    let (mut writer, mut other) = (world.client(1), world.client(2));
+    set_all(&mut writer, 0..10);
+    let epoch = |client: &mut Client| match client.call(&["INFO", "quorate"]) {
+        Reply::Bulk(Some(text)) => {
+            let text = String::from_utf8(text).unwrap();
+            text.lines().find(|line| line.starts_with("epoch:")).expect("an epoch").to_owned()
+        }
+        other => panic!("{other:?}"),
+    };
+    let before = epoch(&mut other);
+    // Who opens one of these files from here on waits for a reader that never comes.
+    for file in segments(&node.seen(&dir)) {
+        fs::remove_file(&file).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    }
+    let hung = (0..5000).map(|_| writer.call(&["SET", "key", "value"]));
+    let hung = hung.skip_while(|set| *set == Reply::Simple("OK".into())).next();
+    assert!(matches!(hung, Some(Reply::Error(_))), "the lane has written to its disk: {hung:?}");
+    has_all(&mut world.client(1), 0..10);
+    poll_until(Instant::now() + PATIENCE, "the disk is said to be slow", || {
+        let (_, metrics) = http_get(world.cluster.admins[0], "/metrics");
+        let is_slow = |line: &str| line.contains("\"slow\"") && line.ends_with(" 1");
+        metrics
+            .lines()
+            .filter(|line| line.starts_with("quorate_disk_alarm"))
+            .find(|line| is_slow(line))?;
+        Some(())
+    });
+    let refused = other.ask(&["SET", "key", "value"]).unwrap();
+    assert!(matches!(refused, Reply::Error(_)), "it waits for every live replica: {refused:?}");
+    has_all(&mut other, 0..10);
+    assert_eq!(epoch(&mut other), before, "nobody was taken for dead");
+    // The others go on once the node is told to stop, which it can, too.
+    node.signal(Signal::TERM);
+    node.wait();
+    poll_until(Instant::now() + PATIENCE, "the others go on", || {
+        matches!(other.call(&["SET", "key", "value"]), Reply::Simple(_)).then_some(())
+    });
 }
 
 #[test]
