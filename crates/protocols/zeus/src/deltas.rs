@@ -5,7 +5,8 @@
 //! comes, unless it has not copied the key yet. Then it applies nothing of the transaction, does not
 //! acknowledge it, and asks for all of the value (LACKS): the coordinator or, if that is gone, the
 //! members that have all of the key, which apply what is replayed. It asks again, less and less often,
-//! each time the update is sent again, and looks again whether the base has come meanwhile.
+//! each time the update is sent again, and looks again whether the base has come meanwhile. A member that holds
+//! a later version, or knows that the transaction is committed, says what is left of the key instead.
 //!
 //! A node that has a transaction under way keeps all of each value that it has changed in place, as it left
 //! it. That costs little: it shares everything with the record but what later transactions change.
@@ -17,8 +18,9 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Collection, Command, Content, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::placement::shard_of;
-use quorate_types::{MemberNumber, NodeId, NodeSet, Now, Timestamp};
+use quorate_types::{MemberNumber, NodeId, NodeSet, Now, Timestamp, lane_of_key};
 
+use crate::lanes::Letter;
 use crate::message::{Items, Message};
 use crate::meta::{Extra, Meta};
 use crate::state::{Key, Zeus};
@@ -122,28 +124,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let item = items.iter().find(|item| item.key == key)?;
             Some((item.content?, wholes.get(key)?))
         });
-        let mut bytes = Vec::new();
         let Some((content, whole)) = found else {
-            // A value that was copied at this version was not changed in place here, so only the record has it.
-            let applied = self.streams.get(&coordinator).and_then(|of| of.applied.get(slot));
-            let version = applied.map(|applied| applied.version);
-            let record = self.table.lock_existing(key);
-            let record = record.filter(|record| Some(record.meta().version) == version);
-            if let Some(content) = record.as_ref().and_then(|record| record.whole(&mut bytes)) {
-                return effects.send(from, &Message::Whole { coordinator, slot, key, content });
-            }
-            drop(record);
             let stream = self.streams.get(&coordinator);
+            let applied = stream.and_then(|stream| stream.applied.get(slot));
+            let held = self.table.lock_existing(key).map(|record| record.meta().version);
+            let is_later = applied.is_some_and(|applied| held >= Some(applied.version))
+                && !mutant!("zeus_later_version_untold");
             let is_committed = stream.is_some_and(|stream| slot <= stream.committed);
-            // A key of another lane is that one's to tell of.
-            let may_tell = self.is_own(key) && self.layout.has_all(shard_of(key));
-            if is_committed && may_tell && !mutant!("zeus_overwritten_base_awaited") {
-                // Another node replays it. A learner would copy the later version only when all have recovered.
-                return self.tell_key(from, key, effects);
+            if (is_later || is_committed) && !mutant!("zeus_overwritten_base_awaited") {
+                // A learner would copy what has come after it only when all have recovered.
+                return self.tell_left(from, key, effects);
             }
             // It has it, or a later version, from elsewhere soon.
             return effects.ignored("zeus: LACKS of what is not under way");
         };
+        let mut bytes = Vec::new();
         whole.pack(&mut bytes);
         if mutant!("zeus_whole_of_record")
             && let Some(record) = self.table.lock_existing(key)
@@ -154,6 +149,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let content = Content { bytes: &bytes, ..content };
         effects.send(from, &Message::Whole { coordinator, slot, key, content });
+    }
+
+    /// Tells a node what is left of a key, which lacks what a transaction has changed in it. The key's lane knows.
+    pub(crate) fn tell_left(&mut self, to: NodeId, key: &[u8], effects: &mut impl Effects<Self>) {
+        let shard = shard_of(key);
+        if !self.is_own(key) {
+            let lane = lane_of_key(key, self.config.lanes);
+            if !mutant!("zeus_key_of_other_lane_untold") {
+                self.write_to(lane, Letter::Lacks { key: key.into(), by: to }, effects);
+            }
+        } else if self.layout.has_all(shard) || self.layout.tells_all(to, shard) {
+            self.tell_key(to, key, effects);
+        } else {
+            effects.ignored("zeus: LACKS to a node that does not know");
+        }
     }
 
     /// All that a transaction has left in a key.

@@ -221,10 +221,14 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // Every node has recovered, so this one has applied it.
             return self.turn.say_applied(from, coordinator, slot);
         }
-        self.on_committed(now, coordinator, committed, effects);
+        // What others know to be committed may have been lost here, and by all that keep it but who replays it.
+        let may_lack = self.may_lack(coordinator, items) && !mutant!("zeus_committed_is_here");
+        if !may_lack {
+            self.on_committed(now, coordinator, committed, effects);
+        }
         let epoch = self.layout.epoch;
         let stream = self.streams.entry(coordinator).or_default();
-        if slot <= stream.committed {
+        if slot <= stream.committed && !may_lack {
             return self.turn.say_applied(from, coordinator, slot);
         }
         if let Some(known) = stream.applied.get_mut(slot) {
@@ -327,19 +331,24 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes.clear();
         }
         let wait = self.wait(now);
-        // A node in doubt, or an heir, replays the transaction, too: it may know that some of its values are lost
-        // everywhere, and a learner hears of that only from what is replayed to it.
-        let inherits = |item: Item<'_>| self.layout.inherits(shard_of(item.key));
+        // Who may lack what was committed replays the transaction, too: it may know that some of its values are
+        // lost everywhere, and a learner hears of that only from what is replayed to it.
         let sent = complete.as_deref().map_or(checked, Items::trusted);
-        let replays = self.layout.node_of(coordinator).is_none()
-            && (self.layout.in_doubt || sent.iter().any(inherits))
-            && !mutant!("zeus_in_doubt_replays_nothing");
+        let replays = self.may_lack(coordinator, sent) && !mutant!("zeus_in_doubt_replays_nothing");
         let followers = || followers(&self.layout, sent, &call);
         let replay = replays.then(|| Replay { followers: followers(), ..Replay::default() });
         let heard = self.layout.epoch;
         let applied = Applied { version, depends_on, items, wholes, call, heard, wait, replay };
         let stream = self.streams.get_mut(&coordinator).expect("it has sent something");
         stream.applied.insert(slot, applied);
+    }
+
+    /// Whether this node may lack a transaction of a coordinator that is gone although it was committed: it is in
+    /// doubt, or an heir.
+    fn may_lack(&self, coordinator: MemberNumber, items: Items<'_>) -> bool {
+        let inherits = |item: Item<'_>| self.layout.inherits(shard_of(item.key));
+        self.layout.node_of(coordinator).is_none()
+            && (self.layout.in_doubt || items.iter().any(inherits))
     }
 
     /// Whether a transaction that is applied here is in all keys that this node keeps: since then it may

@@ -85,6 +85,11 @@ impl Joining {
         self.unheard.is_empty() && self.awaited.keys().all(is_heard)
     }
 
+    /// Whether all that are asked because nobody else has all of it have answered.
+    pub(crate) fn has_heard_all(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
     /// Whether a key has come, if there is one.
     pub(crate) fn has_copied(&self, key: &[u8]) -> bool {
         !self.lacking.contains(shard_of(key)) && !self.awaited.contains_key(key)

@@ -151,6 +151,13 @@ pub enum Letter<X: Command> {
         /// As it was sent.
         number: u64,
     },
+    /// To a key's lane: a node lacks what a transaction of mine has changed in it, and I can't tell it.
+    Lacks {
+        /// The key.
+        key: Key,
+        /// The node.
+        by: NodeId,
+    },
     /// To the other lanes: a key of this unit bounces.
     Bounces {
         /// The unit.
@@ -537,6 +544,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Letter::Used { key, uses } => self.on_used(&key, uses),
             Letter::Part { number, part } => self.on_part(from, number, &part, effects),
             Letter::Kept { number } => self.on_kept(from, number, effects),
+            Letter::Lacks { key, by } => self.tell_left(by, &key, effects),
             Letter::Bounces { unit } => {
                 self.hold(now, &unit);
             }

@@ -21,7 +21,7 @@ use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::called::Answered;
 use crate::commit::followers;
-use crate::follower::{Replay, Stream};
+use crate::follower::{Applied, Replay, Stream};
 use crate::lanes::Stage;
 use crate::message::{Items, Message, Slots, Update};
 use crate::meta::Meta;
@@ -121,10 +121,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Sends the replays whose turn it is: all that they depend on is applied everywhere. Otherwise a
-    /// node could be left with a transaction and without what it has read.
+    /// node could be left with a transaction and without what it has read. What a floor has passed was known to
+    /// be committed before, and others may have deleted and forgotten its keys since: to a node that learns
+    /// them it would bring back what nobody else has.
     fn send_replays(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let floors = self.known_floors();
         for coordinator in self.gone() {
             while let Some(slot) = self.streams[&coordinator].next_replay() {
+                let stream = &self.streams[&coordinator];
+                let Applied { version, items, .. } =
+                    stream.applied.get(slot).expect("it was found");
+                let is_passed = self.is_passed(&floors, *version, Items::trusted(items));
+                if slot > stream.committed && is_passed && !mutant!("zeus_forgotten_replayed") {
+                    self.on_committed(now, coordinator, slot, effects);
+                    continue;
+                }
                 let wait = self.wait(now);
                 let stream = self.streams.get_mut(&coordinator).expect("it was found");
                 let applied = stream.applied.get_mut(slot).expect("it was found");
@@ -165,7 +176,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let applied = stream.applied.get(slot).expect("it was found");
         let items = Items::trusted(&applied.items);
         let depends_on = Slots::NONE;
-        let (committed, version) = (stream.committed, applied.version);
+        let (committed, version) = (stream.committed.min(slot - 1), applied.version);
         let call = Answered::trusted(&applied.call);
         let update = Update { coordinator, slot, committed, version, depends_on, items, call };
         effects.broadcast(to.without(self.layout.node), &Message::Update(update));
@@ -194,7 +205,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Whether this node, and then whether every node, has recovered.
     pub(crate) fn check_recovered(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if self.recovery.is_some() {
+        if self.recovery.is_some() && self.knows_floors() {
             self.send_replays(now, effects);
         }
         let Some(recovery) = &self.recovery else { return };
@@ -263,10 +274,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let (clock, promised) = (self.clock, self.floor.promised);
                 effects.broadcast(missing, &Message::Recovered { clock, promised, asks: true });
             }
-        }
-        if self.layout.in_doubt && !self.is_reviving() {
-            // A learner would ask in vain for a value that a later version has overwritten here.
-            self.drop_overwritten();
         }
         for coordinator in self.gone() {
             let stream = self.streams.get_mut(&coordinator).expect("it was found");

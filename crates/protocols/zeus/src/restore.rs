@@ -224,7 +224,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// The floors that lanes know, of those whose logs are of the same cluster as this one. What others have
     /// is about to go.
-    fn restored_floors(&self) -> Vec<Option<u64>> {
+    pub(crate) fn known_floors(&self) -> Vec<Option<u64>> {
         let lanes = (0..self.config.lanes).map(LaneId);
         let cluster = self.log.cluster;
         let known = lanes.map(|lane| match lane == self.config.lane {
@@ -240,7 +240,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Puts what is undecided into the keys of other lanes: nobody reads it before it is replayed.
     fn restore_others(&mut self) {
-        let (lanes, floors) = (self.config.lanes, self.restored_floors());
+        let (lanes, floors) = (self.config.lanes, self.known_floors());
         for ((coordinator, slot), keys) in core::mem::take(&mut self.log.others) {
             let stream = self.streams.get(&coordinator);
             let Some(applied) = stream.and_then(|stream| stream.applied.get(slot)) else {
@@ -262,6 +262,20 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Whether a floor has passed a transaction: that of this lane, which has run it, or that of a key's lane.
+    pub(crate) fn is_passed(
+        &self,
+        floors: &[Option<u64>],
+        version: Timestamp,
+        items: Items<'_>,
+    ) -> bool {
+        let is_below = |lane: LaneId| {
+            floors[usize::from(lane.0)].is_some_and(|known| version.version <= known)
+        };
+        let mut lanes = items.iter().map(|item| lane_of_key(item.key, self.config.lanes));
+        is_below(self.config.lane) || lanes.any(is_below) && !mutant!("zeus_floor_of_one_lane")
+    }
+
     /// Transactions of which a key has a later version that is decided are committed, and so are those that
     /// a floor has passed.
     fn restore_decided(&mut self) {
@@ -272,21 +286,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 stream.applied.iter().map(|(slot, applied)| (applied.version, (*from, slot)))
             })
             .collect();
-        let (lanes, own) = (self.config.lanes, usize::from(self.config.lane.0));
-        let floors = self.restored_floors();
+        let lanes = self.config.lanes;
+        let floors = self.known_floors();
         for (version, (coordinator, slot)) in &undecided {
             let stream = &self.streams[coordinator];
             let Some(applied) = stream.applied.get(*slot) else { continue };
             let items = Items::trusted(&applied.items);
-            let is_decided = items.iter().any(|item| {
-                let Some(known) = floors[usize::from(lane_of_key(item.key, lanes).0)] else {
-                    return false;
-                };
+            let is_overwritten = items.iter().any(|item| {
+                let is_known = floors[usize::from(lane_of_key(item.key, lanes).0)].is_some();
                 let held = self.table.lock_existing(item.key).map(|record| record.meta().version);
-                held.is_some_and(|held| held > *version && !undecided.contains_key(&held))
-                    || version.version <= known && !mutant!("zeus_floor_of_one_lane")
+                is_known
+                    && held.is_some_and(|held| held > *version && !undecided.contains_key(&held))
             });
-            if is_decided || floors[own].is_some_and(|known| version.version <= known) {
+            if is_overwritten || self.is_passed(&floors, *version, items) {
                 self.restore_committed(*coordinator, *slot);
             }
         }
@@ -295,7 +307,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// A snapshot has values that were written after some that are undecided. Those are not known any more: a
     /// transaction that is replayed leaves out a value that it has changed in place, and the one that
     /// has overwritten it brings all of it.
-    pub(crate) fn drop_overwritten(&mut self) {
+    fn drop_overwritten(&mut self) {
         for stream in self.streams.values_mut() {
             for applied in stream.applied.values_mut() {
                 let items = Items::trusted(&applied.items);

@@ -15,10 +15,11 @@
 //! **Where promises did not wait for the log** (`durability = "async"`), each has lost another part of what
 //! was done last, so none of them is what the others were told: they are *in doubt*. Such a node takes in what
 //! each other live member has of its shards: it copies as a learner does (`join.rs`) and takes over what
-//! is newer, and the records of calls. What is undecided is replayed meanwhile, as after any loss of
-//! power. When all have recovered, all hold the newest version of each key that any of them has kept. Until
-//! then a node in doubt neither reads nor asks for keys; operations wait. A member that has lived on is
-//! in no doubt: it has all that was acknowledged to anybody.
+//! is newer, and the records of calls. Then, when it knows how far others may have forgotten what was
+//! deleted, it replays what is undecided, as after any loss of power. When all have recovered, all hold the
+//! newest version of each key that any of them has kept. Until then a node in doubt neither reads nor asks for
+//! keys; operations wait. A member that has lived on is in no doubt: it has all that was acknowledged to
+//! anybody.
 //!
 //! *What stands then.* The log of a node of one lane has what a transaction depends on before it. So
 //! where each node keeps every key, what the nodes have together is closed under dependencies, too: it is a
@@ -41,12 +42,14 @@ use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{LaneId, MemberNumber, NodeId};
 
+use crate::join::Joining;
 use crate::layout::{Layout, Shards};
 use crate::message::Items;
 use crate::meta::Meta;
 use crate::state::{Key, Zeus};
 
-/// The cell in which a lane tells the others whether it is in doubt.
+/// The cell in which a lane tells the others whether it is in doubt: 0 if it is not, otherwise 1 more than the last
+/// epoch in which it has heard everybody.
 const DOUBT_CELL: usize = 2;
 
 impl Layout {
@@ -106,6 +109,21 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         waits && !mutant!("zeus_recovers_unheard") || self.layout.in_doubt && !self.log.has_copied()
     }
 
+    /// Whether this node knows how far others may have forgotten what was deleted. One in doubt does when all its
+    /// lanes have heard everybody.
+    pub(crate) fn knows_floors(&mut self) -> bool {
+        if !self.layout.in_doubt || mutant!("zeus_replays_before_it_has_heard") {
+            return true;
+        }
+        if !self.joining.as_ref().is_none_or(Joining::has_heard_all) {
+            return false;
+        }
+        let heard = 1 + self.layout.epoch.0;
+        self.table.set_cell(DOUBT_CELL, heard);
+        let mut lanes = (0..self.config.lanes).map(LaneId);
+        lanes.all(|lane| self.table.cell_of(lane, DOUBT_CELL) == heard)
+    }
+
     /// Every node has recovered: all have what any of them had.
     pub(crate) fn end_revival(&mut self, effects: &mut impl Effects<Self>) {
         self.log.revives = false;
@@ -136,10 +154,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) -> Option<Vec<u8>> {
         let is_gone = self.layout.node_of(coordinator).is_none();
-        let has_heard = self.layout.in_doubt && !self.is_reviving();
-        let has_copied = |key| self.joining.as_ref().is_none_or(|joining| joining.has_copied(key));
-        let inherits = |key| self.layout.inherits(shard_of(key)) && has_copied(key);
-        let knows = has_heard || lacking.iter().all(|key| inherits(key));
+        let joining = self.joining.as_ref();
+        let has_copied = |key: &Key| joining.is_none_or(|joining| joining.has_copied(key));
+        let in_doubt = self.layout.in_doubt && joining.is_none_or(Joining::has_heard_all);
+        // Other keys need not have come: they may come with this very transaction. What it learns it copies anew.
+        let is_heard = |key: &Key| {
+            let shard = shard_of(key);
+            let hears_all = in_doubt || self.layout.inherits(shard);
+            hears_all && has_copied(key) || in_doubt && !self.layout.has_all(shard)
+        };
+        let knows = lacking.iter().all(is_heard)
+            && !(self.is_reviving() && mutant!("zeus_lost_base_waits_for_others"));
         if !is_gone || !knows || mutant!("zeus_lost_base_awaited") {
             return None;
         }

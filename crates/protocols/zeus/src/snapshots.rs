@@ -115,7 +115,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let update = Appended {
                     coordinator: *coordinator,
                     slot,
-                    committed: stream.committed,
+                    committed: stream.committed.min(slot),
                     version: applied.version,
                     depends_on: &applied.depends_on,
                     items: Items::trusted(&applied.items),

@@ -241,21 +241,69 @@ fn who_learns_a_key_hears_from_a_node_in_doubt_what_is_lost() {
     cluster.submit(1, "push=d:,2 push=c:,2");
     cluster.deliver(1, 4, "r-inv");
     cluster.flush_log(4);
-    restart_without_node_3(&mut cluster);
+    restart_without(&mut cluster, 3);
     cluster.run_for(MLT * 40);
     let expected = [",0", ",0,2"].map(|value| Some(value.to_owned()));
     assert_eq!(cluster.run(2, "read=d read=c"), expected);
     assert!(cluster.is_caught_up(3));
 }
 
-/// The power of four nodes goes, and of what was not durable nothing is left. Node 3 comes back with nothing.
-fn restart_without_node_3(cluster: &mut Cluster) {
+/// The power of four nodes goes, and of what was not durable nothing is left. One comes back with nothing.
+fn restart_without(cluster: &mut Cluster, lost: u16) {
     (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
     cluster.pool.clear();
-    [1, 2, 4].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
-    cluster.start(3, 3);
-    let active = |node| (node, Role::Active);
-    cluster.install(&[active(1), active(2), (3, Role::Shadow), active(4)]);
+    let mut roles = Vec::new();
+    for node in 1..=4 {
+        if node == lost {
+            cluster.start(node, u64::from(node));
+            roles.push((node, Role::Shadow));
+        } else {
+            cluster.restart(node, u64::from(node));
+            roles.push((node, Role::Active));
+        }
+    }
+    cluster.install(&roles);
+}
+
+/// Node 3 is told, by node 1, that a value of `h` is under way which comes with the transaction whose change of
+/// `d` is lost. `h` belongs to 1 and 3, and node 2 has come back with nothing.
+#[test]
+fn a_change_that_is_lost_holds_up_no_key_of_the_same_transaction() {
+    let replicas =
+        Replicas { replicas: Some(2), packed_bytes_max: Some(|_| 0), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "put=d:,0 put=c:,0 write=h:0");
+    cluster.run_unflushed(1, "push=d:,1");
+    cluster.submit(1, "push=d:,2 push=c:,2 write=h:2");
+    cluster.deliver(1, 4, "r-inv");
+    cluster.flush_log(4);
+    restart_without(&mut cluster, 2);
+    cluster.run_some(MLT * 10, |packet| !packet.is(3, 1, "copy_read"));
+    assert_eq!(cluster.record(1, "h").and_then(|(_, value)| value), Some("2".to_owned()));
+    cluster.run_for(MLT * 40);
+    let expected = [",0", ",0,2", "2"].map(|value| Some(value.to_owned()));
+    assert_eq!(cluster.run(3, "read=d read=c read=h"), expected);
+}
+
+/// Node 4 replays a change of `d`, which 2 and 3 have lost. That it was committed node 3 hears from node 1 before.
+#[test]
+fn what_was_committed_and_is_lost_here_is_taken_from_who_replays_it() {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "write=d:0 write=c:0 write=h:0");
+    cluster.flush_logs();
+    cluster.run_unflushed(1, "write=d:1 write=c:1");
+    cluster.flush_log(4);
+    cluster.run_unflushed(1, "write=h:2");
+    cluster.flush_log(1);
+    cluster.lose_power(4);
+    cluster.run_some(MLT * 10, |packet| !packet.is(4, 0, "r-inv"));
+    cluster.run_for(MLT * 20);
+    let expected = ["1", "1", "2"].map(|value| Some(value.to_owned()));
+    for node in 1..=4 {
+        assert_eq!(cluster.run(node, "read=d read=c read=h"), expected);
+    }
+    cluster.assert_quiet(["d", "c", "h"].map(str::to_owned));
 }
 
 /// Node 4 replays a change of `d` that node 2 knows to be committed, and overwritten since. Node 3 comes back
@@ -272,11 +320,47 @@ fn who_learns_a_key_waits_for_no_base_that_is_overwritten() {
         // `b` belongs to 2 and 1: node 2 hears with it what is committed.
         cluster.run(1, "write=b:1");
         cluster.flush_logs();
-        restart_without_node_3(&mut cluster);
+        restart_without(&mut cluster, 3);
         cluster.run_for(MLT * 40);
         let expected = [",9", ",0,1"].map(|value| Some(value.to_owned()));
         assert_eq!(cluster.run(2, "read=d read=c"), expected, "{logs:?}");
         assert!(cluster.is_caught_up(3));
+    }
+}
+
+/// The same, where node 2 has deleted `d` since, and forgotten it. Node 1 may replay the base, too.
+#[test]
+fn nobody_learns_what_others_have_forgotten() {
+    for knows_base in [false, true] {
+        let replicas = Replicas {
+            replicas: Some(2),
+            packed_bytes_max: Some(|_| 0),
+            collect_every: Some(Duration::from_millis(20)),
+            ..Replicas::default()
+        };
+        let mut cluster = Cluster::logging(replicas, Logs::Async, (4, 0), |_| 0, u64::from);
+        cluster.run(1, "put=d:,0 put=c:,0");
+        if knows_base {
+            // It says that the lists are committed.
+            cluster.run(1, "write=b:0");
+        }
+        cluster.run_unflushed(1, "push=d:,1 push=c:,1");
+        cluster.flush_log(4);
+        cluster.run_unflushed(1, "del=d");
+        for _ in 0..200 {
+            cluster.tick(Duration::from_millis(5));
+            cluster.deliver_unflushed();
+        }
+        assert_eq!(cluster.record(2, "d"), None, "it is forgotten");
+        cluster.flush_log(2);
+        restart_without(&mut cluster, 3);
+        cluster.run_for(MLT * 40);
+        let expected = [None, Some(",0,1".to_owned())];
+        assert_eq!(cluster.run(2, "read=d read=c"), expected);
+        assert!(cluster.is_caught_up(3));
+        cluster.set_role(3, Role::Active);
+        cluster.deliver_all();
+        cluster.assert_quiet(["c", "d"].map(str::to_owned));
     }
 }
 

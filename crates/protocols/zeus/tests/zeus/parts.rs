@@ -407,3 +407,92 @@ fn a_part_has_these_bytes() {
     let fields = ["08", "0110a5d4e8000000", "01000000", "020000006b31", "05", "01000100000032"];
     assert_eq!(hex, fields.concat());
 }
+
+/// A key of one lane, of which the group is these two of four nodes, in this order.
+fn key_of(lane: u16, nodes: [u16; 2]) -> String {
+    let all = (1..=4).map(NodeId).collect();
+    let mut names = (0..).map(|number| format!("k{number}"));
+    let is_it = |name: &String| {
+        let is_own = lane_of_key(name.as_bytes(), 2) == LaneId(lane);
+        is_own && group(shard_of(name.as_bytes()), all, 2) == nodes.map(NodeId)
+    };
+    names.find(is_it).expect("keys are spread over lanes and nodes")
+}
+
+/// Four nodes with two replicas of each key, where all collections are large. Node 1 changes two lists, of
+/// two lanes, and then replaces the second, `d`, of nodes 2 and 3.
+struct Overwritten {
+    cluster: Cluster,
+    c: String,
+    d: String,
+}
+
+impl Overwritten {
+    /// Nodes flush what `flush` says before the list is replaced.
+    fn new(logs: Logs, flush: impl FnOnce(&mut Cluster)) -> Self {
+        let packed_bytes_max: Option<fn(u16) -> usize> = Some(|_| 0);
+        let replicas = Replicas { replicas: Some(2), packed_bytes_max, ..Replicas::default() };
+        let mut cluster = with_logs(logs, replicas, 4);
+        let [c, d] = [key_of(0, [1, 4]), key_of(1, [2, 3])];
+        cluster.run(1, &format!("put={d}:,0"));
+        cluster.run(1, &format!("put={c}:,0"));
+        // What follows says that what was before it is committed.
+        let others = [0, 1].map(|lane| key_of(lane, [2, 1]));
+        let write_others = |cluster: &mut Cluster, value| match logs {
+            Logs::Async => others
+                .each_ref()
+                .map(|key| cluster.run_unflushed(1, &format!("write={key}:{value}"))),
+            _ => others.each_ref().map(|key| drop(cluster.run(1, &format!("write={key}:{value}")))),
+        };
+        write_others(&mut cluster, 0);
+        cluster.flush_logs();
+        cluster.submit_across(1, &format!("push={c}:,1 push={d}:,1"));
+        match logs {
+            Logs::Async => cluster.deliver_unflushed(),
+            _ => cluster.deliver_all(),
+        }
+        flush(&mut cluster);
+        match logs {
+            Logs::Async => cluster.run_unflushed(1, &format!("put={d}:,9")),
+            _ => drop(cluster.run(1, &format!("put={d}:,9"))),
+        }
+        write_others(&mut cluster, 1);
+        Self { cluster, c, d }
+    }
+
+    /// The power of all goes, and of what was not durable nothing is left. Node 3 comes back with nothing.
+    #[track_caller]
+    fn check_without_node_3(self) {
+        let Self { mut cluster, c, d } = self;
+        (1..=4).for_each(|node| cluster.cut_power_unflushed(node));
+        cluster.pool.clear();
+        [1, 2, 4].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+        cluster.start(3, 3);
+        let active = |node| (node, Role::Active);
+        cluster.install(&[active(1), active(2), (3, Role::Shadow), active(4)]);
+        cluster.run_for(MLT * 40);
+        assert_eq!(cluster.run(2, &format!("read={d} read={c}")), some([",9", ",0,1"]));
+        assert!(cluster.is_caught_up(3));
+        cluster.set_role(3, Role::Active);
+        cluster.deliver_all();
+        cluster.assert_quiet([c, d]);
+    }
+}
+
+/// Lane 0 of node 4 replays a change of a key of lane 1, which node 2 knows to be committed and overwritten
+/// since. Node 3 learns the key.
+#[test]
+fn the_lane_of_a_key_tells_who_learns_it_what_has_overwritten_a_base() {
+    Overwritten::new(Logs::Sync, |_| {}).check_without_node_3();
+    let mut run = Overwritten::new(Logs::Async, |_| {});
+    run.cluster.flush_logs();
+    run.check_without_node_3();
+}
+
+/// The same, where node 2 has lost with the log of lane 0 that there was such a transaction.
+#[test]
+fn who_has_overwritten_what_is_replayed_says_so_to_who_learns_it() {
+    let mut run = Overwritten::new(Logs::Async, |cluster| _ = cluster.flush_lane(4, 0));
+    run.cluster.flush_lane(2, 1);
+    run.check_without_node_3();
+}

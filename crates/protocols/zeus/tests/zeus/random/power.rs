@@ -344,6 +344,11 @@ fn nodes_agree_on_what_the_power_has_left() {
     ));
     let often = Plan { lists: true, sent: 40, locality: 100, keys: 3, ..lossy };
     add(sweep(200, Plan { nodes: 4, replicas: 2, ..often }));
+    let kept = Plan { flushes: 12, lists: true, sent: 20, deletes: 4, ..deletes };
+    add(sweep(240, Plan { nodes: 4, replicas: 2, ..kept }));
+    add(sweep(100, Plan { nodes: 4, replicas: 2, lanes: 2, keys: 5, ..kept }));
+    let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..kept };
+    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
     let revivals = probes.get("zeus: takes in what its log has lost");
     assert!(revivals.is_some_and(|count| *count > 100), "seldom: {probes:?}");
 }
