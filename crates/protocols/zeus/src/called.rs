@@ -13,8 +13,8 @@ use quorate_machine::{CallError, Refusal};
 use quorate_rifl::{Call, LeaseId};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::fields::{read_flag, read_shards};
 use crate::layout::Shards;
-use crate::message::{read_flag, read_shards};
 
 /// What nodes say about calls, apart from the transactions that carry them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

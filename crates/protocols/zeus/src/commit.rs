@@ -15,10 +15,11 @@ use quorate_types::{Instant, Lsn, MemberNumber, NodeId, NodeSet, Now, Timestamp}
 
 use crate::called::Answered;
 use crate::deltas::Wholes;
+use crate::fields::{Items, Slots};
 use crate::lanes::Client;
 use crate::layout::Layout;
 use crate::log::Appended;
-use crate::message::{Items, Message, Slots, Update};
+use crate::message::{Message, Update};
 use crate::meta::{DataState, Meta};
 use crate::state::{Key, Zeus};
 use crate::touches::{Touch, Touches};

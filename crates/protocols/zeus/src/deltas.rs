@@ -20,8 +20,9 @@ use quorate_machine::{Collection, Command, Content, Effects, LaneShared, Record,
 use quorate_types::placement::shard_of;
 use quorate_types::{MemberNumber, NodeId, NodeSet, Now, Timestamp, lane_of_key};
 
+use crate::fields::Items;
 use crate::lanes::Letter;
-use crate::message::{Items, Message};
+use crate::message::Message;
 use crate::meta::{Extra, Meta};
 use crate::state::{Key, Zeus};
 

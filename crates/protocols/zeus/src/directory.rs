@@ -21,7 +21,8 @@ use alloc::vec::Vec;
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
-use crate::message::{Message, Requester, Settled};
+use crate::fields::{Requester, Settled};
+use crate::message::Message;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::{Agreement, Value};
 use crate::state::Zeus;

@@ -12,7 +12,7 @@ use quorate_machine::Content;
 use quorate_types::{MemberNumber, NodeId, Timestamp};
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::message::{read_content, read_key, read_member, write_content};
+use crate::fields::{read_content, read_key, read_member, write_content};
 
 /// What the owner of a key and a node outside its group say about a copy for that node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -36,9 +36,10 @@ use quorate_types::{
 };
 use quorate_wire::{Malformed, Reader};
 
+use crate::fields::Items;
 use crate::follower::{Applied, Stream};
 use crate::lanes::Letter;
-use crate::message::{Items, Message};
+use crate::message::Message;
 use crate::meta::Meta;
 use crate::state::Zeus;
 

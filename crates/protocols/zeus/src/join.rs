@@ -21,9 +21,10 @@ use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
 use crate::called::{CallMessage, CallsCursor, Parts};
+use crate::fields::{Entries, Entry, Settled};
 use crate::follower::Applied;
 use crate::layout::{Layout, Shards};
-use crate::message::{Entries, Entry, Message, Settled};
+use crate::message::Message;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::Value;
 use crate::state::{Key, Zeus};

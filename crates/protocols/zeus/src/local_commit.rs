@@ -12,8 +12,8 @@ use quorate_types::{Now, Timestamp, limits};
 
 use crate::commit::{Answer, Committing};
 use crate::deltas::Wholes;
+use crate::fields::{ITEM_BYTES, Item, Items};
 use crate::lanes::Client;
-use crate::message::{ITEM_BYTES, Item, Items};
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::remote::NOTHING;
 use crate::state::{Key, Rights, Zeus};

@@ -63,7 +63,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::called::Answered;
 use crate::deltas::Wholes;
-use crate::message::{Item, Items, Slots, read_content, read_key, write_content};
+use crate::fields::{Item, Items, Slots, read_content, read_key, write_content};
 use crate::meta::Meta;
 use crate::parts::{Name, Parts};
 use crate::state::{Key, Zeus};

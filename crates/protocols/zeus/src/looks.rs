@@ -12,7 +12,7 @@ use quorate_machine::Content;
 use quorate_types::{MemberNumber, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::message::{
+use crate::fields::{
     begin_list, count_one, elements, read_content, read_flag, read_key, read_list, read_member,
     write_content,
 };

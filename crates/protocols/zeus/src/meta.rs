@@ -6,7 +6,7 @@ use quorate_engine::Readable;
 use quorate_machine::mutant;
 use quorate_types::{MemberNumber, Timestamp, limits};
 
-use crate::message::Settled;
+use crate::fields::Settled;
 
 /// Whether the value may be read (the paper's `t_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

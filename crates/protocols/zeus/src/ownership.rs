@@ -12,7 +12,8 @@ use quorate_machine::{
 };
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, UnixMillis};
 
-use crate::message::{Message, Requester, Settled};
+use crate::fields::{Requester, Settled};
+use crate::message::Message;
 use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::{Key, Zeus};
 use crate::transactions::Need;

@@ -21,9 +21,10 @@ use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::called::Answered;
 use crate::commit::followers;
+use crate::fields::{Items, Slots};
 use crate::follower::{Applied, Replay, Stream};
 use crate::lanes::Stage;
-use crate::message::{Items, Message, Slots, Update};
+use crate::message::{Message, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
 

@@ -9,8 +9,9 @@ use quorate_types::{Duration, MemberNumber, NodeId, Now};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
 use crate::extras::{ExtraMessage, ExtraStep};
+use crate::fields::{Requester, Settled};
 use crate::looks::LookMessage;
-use crate::message::{Message, Requester, Settled, Update};
+use crate::message::{Message, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
 

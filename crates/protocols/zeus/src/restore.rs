@@ -15,6 +15,7 @@ use quorate_wire::{Malformed, Reader};
 
 use crate::called::Answered;
 use crate::deltas::{Wholes, change};
+use crate::fields::{Item, Items, read_content, read_key};
 use crate::floor::KNOWN;
 use crate::follower::Applied;
 use crate::join::RECORDS;
@@ -22,7 +23,6 @@ use crate::log::{
     Appended, CALLS, CLUSTER, CLUSTER_CELL, FLOORS, GONE, HEAD, PART, PROMISED, RECORD, UPDATE,
     UpdateHead, read_item, read_part, write_number, write_promised,
 };
-use crate::message::{Item, Items, read_content, read_key};
 use crate::meta::{DataState, Meta};
 use crate::state::Zeus;
 

@@ -42,9 +42,9 @@ use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{LaneId, MemberNumber, NodeId};
 
+use crate::fields::Items;
 use crate::join::Joining;
 use crate::layout::{Layout, Shards};
-use crate::message::Items;
 use crate::meta::Meta;
 use crate::state::{Key, Zeus};
 

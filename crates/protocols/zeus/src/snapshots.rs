@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table, mutant};
 use quorate_rifl::LeaseId;
 
+use crate::fields::Items;
 use crate::log::{
     Appended, HEAD, write_calls, write_floors, write_number, write_promised, write_record,
     write_update,
 };
-use crate::message::Items;
 use crate::meta::{Extra, Meta};
 use crate::state::{Key, Zeus};
 

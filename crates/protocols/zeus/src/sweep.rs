@@ -18,9 +18,9 @@ use quorate_machine::{Command, Content, Effects, LaneShared, Record as _, Scan, 
 use quorate_types::placement::shard_of;
 use quorate_types::{Duration, Instant, MemberNumber, Now, Timestamp, WriterId};
 
+use crate::fields::Requester;
 use crate::join::RECORDS;
 use crate::layout::Shards;
-use crate::message::Requester;
 use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::state::{Key, Zeus};
 

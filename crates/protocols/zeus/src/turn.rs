@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use quorate_machine::{Command, DetMap, Effects, Gate, LaneShared, Table, mutant};
 use quorate_types::{MemberNumber, NodeId, NodeSet, Timestamp, limits};
 
-use crate::message::{Message, Slots};
+use crate::fields::Slots;
+use crate::message::Message;
 use crate::meta::Meta;
 use crate::state::{Key, Zeus};
 
