@@ -10,6 +10,7 @@
 //! reads no clock: its driver says what time it is.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use quorate_machine::Rng;
 use quorate_types::{Duration, Instant};
@@ -84,6 +85,47 @@ pub enum DeviceError {
 /// Contents by sector number.
 type Sectors = BTreeMap<u64, Vec<u8>>;
 
+/// Bytes that take memory together: a disk takes as much as has been written.
+const CHUNK: usize = 64 * 1024;
+
+/// What was never written.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// The bytes of a disk, zeros to begin with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Store {
+    bytes: usize,
+    chunks: Vec<Option<Box<[u8]>>>,
+}
+
+impl Store {
+    fn new(bytes: usize) -> Self {
+        Self { bytes, chunks: vec![None; bytes.div_ceil(CHUNK)] }
+    }
+
+    /// The bytes of a sector.
+    fn get(&self, span: Range<usize>) -> &[u8] {
+        let (chunk, start) = (span.start / CHUNK, span.start % CHUNK);
+        match &self.chunks[chunk] {
+            Some(bytes) => &bytes[start..start + span.len()],
+            None => &ZEROS[..span.len()],
+        }
+    }
+
+    /// The bytes of a sector, or of a part of one, to be changed.
+    fn get_mut(&mut self, span: Range<usize>) -> &mut [u8] {
+        let (chunk, start) = (span.start / CHUNK, span.start % CHUNK);
+        let bytes = self.chunks[chunk].get_or_insert_with(|| vec![0; CHUNK].into_boxed_slice());
+        &mut bytes[start..start + span.len()]
+    }
+
+    fn wipe(&mut self, span: Range<usize>) {
+        if self.chunks[span.start / CHUNK].is_some() {
+            self.get_mut(span).fill(0);
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Flush {
     due: Instant,
@@ -95,7 +137,7 @@ struct Flush {
 pub struct Device {
     sector: usize,
     faults: DeviceFaults,
-    durable: Vec<u8>,
+    durable: Store,
     /// Written since the last flush began.
     cached: Sectors,
     flush: Option<Flush>,
@@ -118,7 +160,7 @@ impl Device {
         Self {
             sector,
             faults,
-            durable: vec![0; bytes],
+            durable: Store::new(bytes),
             cached: Sectors::new(),
             flush: None,
             forgotten: Sectors::new(),
@@ -135,7 +177,7 @@ impl Device {
 
     /// Bytes of the disk.
     pub fn size(&self) -> usize {
-        self.durable.len()
+        self.durable.bytes
     }
 
     /// How often each of [`DEVICE_EVENTS`] has occurred.
@@ -215,10 +257,10 @@ impl Device {
     fn content(&self, number: u64) -> &[u8] {
         let flushing = self.flush.as_ref().and_then(|flush| flush.sectors.get(&number));
         let newest = self.cached.get(&number).or(flushing).or(self.forgotten.get(&number));
-        newest.map_or_else(|| &self.durable[self.span(number)], Vec::as_slice)
+        newest.map_or_else(|| self.durable.get(self.span(number)), Vec::as_slice)
     }
 
-    fn span(&self, number: u64) -> std::ops::Range<usize> {
+    fn span(&self, number: u64) -> Range<usize> {
         let start = number as usize * self.sector;
         start..start + self.sector
     }
@@ -267,20 +309,17 @@ impl Device {
         Some(if fails { Err(DeviceError::Io) } else { Ok(()) })
     }
 
-    /// Makes some sectors durable at once, as far as they have been written.
+    /// Makes the sectors durable at once that `covers` names, as far as they have been written.
     ///
     /// # Errors
     /// If the flush fails.
     ///
     /// # Panics
     /// If another flush is under way.
-    pub fn flush_sectors(&mut self, sectors: impl Iterator<Item = u64>) -> Result<(), DeviceError> {
-        let others = std::mem::take(&mut self.cached);
-        let (mine, others) = {
-            let mut others = others;
-            let mine = sectors.filter_map(|number| others.remove_entry(&number)).collect();
-            (mine, others)
-        };
+    pub fn flush_sectors(&mut self, covers: impl Fn(u64) -> bool) -> Result<(), DeviceError> {
+        let all = std::mem::take(&mut self.cached);
+        let (mine, others): (Sectors, Sectors) =
+            all.into_iter().partition(|(number, _)| covers(*number));
         self.cached = mine;
         self.flush(Instant::ZERO);
         let ended = self.flushed(Instant::NEVER).expect("it is due");
@@ -293,7 +332,7 @@ impl Device {
         self.cached.remove(&number);
         self.forgotten.remove(&number);
         let span = self.span(number);
-        self.durable[span].fill(0);
+        self.durable.wipe(span);
     }
 
     fn persist(&mut self, number: u64, content: &[u8]) {
@@ -305,7 +344,7 @@ impl Device {
             place = (number + 1 + self.rng.below(4)) % sectors;
         }
         let span = self.span(place);
-        self.durable[span].copy_from_slice(content);
+        self.durable.get_mut(span).copy_from_slice(content);
     }
 
     // --- what happens to it --------------------------------------------------------------------
@@ -335,7 +374,7 @@ impl Device {
             } else if kept {
                 self.count("power cut: sector kept");
                 let span = self.span(number);
-                self.durable[span].copy_from_slice(&content);
+                self.durable.get_mut(span).copy_from_slice(&content);
             } else {
                 self.count("power cut: sector lost");
             }
@@ -349,8 +388,8 @@ impl Device {
     fn tear_sector(&mut self, number: u64, content: &[u8]) {
         if self.draw(self.faults.garbled, "power cut: sector garbled") {
             let span = self.span(number);
-            for at in span {
-                self.durable[at] = self.rng.next_u64() as u8;
+            for byte in self.durable.get_mut(span) {
+                *byte = self.rng.next_u64() as u8;
             }
             return;
         }
@@ -358,13 +397,14 @@ impl Device {
         let (span, border) =
             (self.span(number), 1 + self.rng.below(self.sector as u64 - 1) as usize);
         let part = if self.rng.chance(1, 2) { 0..border } else { border..self.sector };
-        self.durable[span][part.clone()].copy_from_slice(&content[part]);
+        self.durable.get_mut(span)[part.clone()].copy_from_slice(&content[part]);
     }
 
     /// A few bits rot in a sector that holds something, among the first `bytes` of the disk. Returns
     /// which byte is the first that changed, if the disk holds any.
     pub fn rot(&mut self, bytes: usize) -> Option<usize> {
-        let holds = |number: &u64| self.durable[self.span(*number)].iter().any(|byte| *byte != 0);
+        let holds =
+            |number: &u64| self.durable.get(self.span(*number)).iter().any(|byte| *byte != 0);
         let written: Vec<u64> = (0..(bytes / self.sector) as u64).filter(holds).collect();
         if written.is_empty() {
             return None;
@@ -372,7 +412,7 @@ impl Device {
         let number = written[self.rng.below(written.len() as u64) as usize];
         let first = self.span(number).start + self.rng.below(self.sector as u64) as usize;
         let end = self.span(number).end.min(first + 1 + self.rng.below(8) as usize);
-        for byte in &mut self.durable[first..end] {
+        for byte in self.durable.get_mut(first..end) {
             *byte ^= 1 << self.rng.below(8);
         }
         self.count("sector rotten");
@@ -381,8 +421,9 @@ impl Device {
 
     /// What reads find, without faults.
     pub fn peek(&self, at: usize, length: usize) -> Vec<u8> {
-        let byte = |at: usize| self.content((at / self.sector) as u64)[at % self.sector];
-        (at..at + length).map(byte).collect()
+        let (first, end) = (at / self.sector, (at + length).div_ceil(self.sector));
+        let sectors = (first..end).flat_map(|number| self.content(number as u64));
+        sectors.skip(at % self.sector).take(length).copied().collect()
     }
 
     /// A byte has another value, in the cache and for good.
@@ -391,7 +432,7 @@ impl Device {
         if let Some(content) = self.cached.get_mut(&number) {
             content[offset] = byte;
         }
-        self.durable[at] = byte;
+        self.durable.get_mut(at..at + 1)[0] = byte;
     }
 
     // --- chance --------------------------------------------------------------------------------

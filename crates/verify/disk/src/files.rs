@@ -205,9 +205,9 @@ impl Files {
 
     fn flush(&mut self, file: &str) -> Result<(), DiskError> {
         let id = self.inode(file)?;
-        let blocks = self.inodes[&id].blocks.clone();
-        let sectors: Vec<u64> = blocks.iter().flat_map(|block| self.sectors(*block)).collect();
-        self.device.flush_sectors(sectors.into_iter()).map_err(|_| DiskError::Flush)?;
+        let (blocks, per_block) = (&self.inodes[&id].blocks, self.sectors(1).start);
+        let covers = |sector: u64| blocks.contains(&(sector / per_block));
+        self.device.flush_sectors(covers).map_err(|_| DiskError::Flush)?;
         let inode = self.inodes.get_mut(&id).expect("it exists");
         inode.durable_bytes = inode.bytes;
         Ok(())
