@@ -301,6 +301,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_flushes_late",
+        home: "node",
+        guard: "what nobody waits for is flushed within the interval",
+        checks: &[
+            Tests("node", "a_promise_waits_for_its_flush_and_another_does_not"),
+            Tests("sim", "what_was_answered_last_may_be_lost"),
+        ],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_commit_waits_for_all",
         home: "node",
         guard: "a batch that waits for others begins after a few flushes at the latest",

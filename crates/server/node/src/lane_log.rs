@@ -151,7 +151,8 @@ impl LaneLog {
     /// Begins what is due, at the end of a turn.
     fn tend(&mut self, now: Now) {
         if self.log.appended() > self.log.durable() && self.flush_at == Instant::NEVER {
-            self.flush_at = now.monotonic + self.config.fsync_interval;
+            let late = if mutant!("node_flushes_late") { 40 } else { 1 };
+            self.flush_at = now.monotonic + self.config.fsync_interval * late;
         }
         if self.flush_at <= now.monotonic {
             self.flush_at = Instant::NEVER;
@@ -350,6 +351,11 @@ impl Lane {
     /// Whether something that the log does not keep durably yet is promised to somebody.
     pub fn awaits_log(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.is_awaited())
+    }
+
+    /// How far this lane's log goes, and how far it is durable.
+    pub fn log_ends(&self) -> Option<(Lsn, Lsn)> {
+        self.log.as_ref().map(|log| (log.log.appended(), log.log.durable()))
     }
 
     /// Whether the disk has no room for what this lane's engines append.

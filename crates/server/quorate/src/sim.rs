@@ -11,8 +11,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
 use quorate_sim::{
-    Beside, Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes, Sweep, Workload,
-    record, replay, run as run_seed, shrink, sweep,
+    Beside, Durabilities, Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes,
+    Sweep, Workload, record, replay, run as run_seed, shrink, sweep,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large", "disks"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large", "disks", "durability"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing,
@@ -70,6 +70,9 @@ pub(crate) struct Options {
     /// Nodes have disks and keep logs, and now and then the power of all of them goes.
     #[arg(long)]
     disks: bool,
+    /// What keyspaces on these disks promise: sync, async, or any, where the seed decides for each.
+    #[arg(long, requires = "disks", default_value = "any")]
+    durability: Durabilities,
     /// How many nodes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: Option<u16>,
@@ -140,6 +143,7 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
         records: args.records,
         large: args.large,
         disks: args.disks,
+        durability: args.durability.0,
         faults,
         trace: args.trace,
         ..quorate_sim::Options::new()
@@ -327,6 +331,9 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     }
     if args.disks {
         command.push_str(" --disks");
+    }
+    if args.durability.0.is_some() {
+        command.push_str(&format!(" --durability {}", args.durability));
     }
     if let Some(guests) = args.guests {
         command.push_str(&format!(" --guests {guests}"));

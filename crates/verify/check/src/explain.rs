@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use crate::direct::{value_seen, value_stored};
 use crate::history::{Operation, Outcome, Seconds};
-use crate::linearizability::{Entry, Failure, Judgement, Placed, judge_until};
+use crate::linearizability::{Entry, Failure, Judgement, Loss, Placed, judge_until};
 use crate::model::State;
 
 /// How many operations of the linearizable prefix are shown.
@@ -30,6 +30,7 @@ const WINDOW_MAX: usize = 4096;
 /// A window of a key's operations that has no linearization.
 struct Window<'a> {
     entries: Vec<Entry<'a>>,
+    losses: &'a [Loss],
     /// The position of the operation that can't be placed.
     last: usize,
     initial: State,
@@ -44,7 +45,8 @@ impl Window<'_> {
         // Weakened operations can make a search explode. A trial that takes many times the work
         // of a plain pass is given up, so that the others get their turn.
         let trial = (TRIAL_BUDGET + 16 * self.entries.len() as u64).min(*budget);
-        let (judgement, spent) = judge_until(&self.entries, self.initial, self.until, trial);
+        let (judgement, spent) =
+            judge_until(&self.entries, self.losses, self.initial, self.until, trial);
         // Every trial costs at least a pass over the window.
         *budget = budget.saturating_sub(spent + self.entries.len() as u64);
         matches!(judgement, Judgement::Violation(_))
@@ -55,12 +57,13 @@ impl Window<'_> {
 /// making the account small.
 pub(crate) fn explain(
     operations: &[&Operation],
+    losses: &[Loss],
     initial: State,
     failure: &Failure,
     mut budget: u64,
 ) -> String {
     let last = operations[failure.entry];
-    let mut window = find_window(operations, initial, failure, &mut budget);
+    let mut window = find_window(operations, losses, initial, failure, &mut budget);
     doubt(&mut window, &mut budget);
     let mut text = String::new();
     // Writing to a string can't fail.
@@ -71,6 +74,7 @@ pub(crate) fn explain(
 
 fn find_window<'a>(
     operations: &[&'a Operation],
+    losses: &'a [Loss],
     initial: State,
     failure: &Failure,
     budget: &mut u64,
@@ -83,17 +87,18 @@ fn find_window<'a>(
     cuts.sort_unstable_by(|a, b| b.cmp(a));
     let mut size = 0;
     while size < cuts.len().min(WINDOW_MAX) && *budget > 0 {
-        let window = cut(operations, last, State::WILD, Some(cuts[size]), until);
+        let window = cut(operations, losses, last, State::WILD, Some(cuts[size]), until);
         if window.fails(budget) {
             return window;
         }
         size = size * 2 + 1;
     }
-    cut(operations, last, initial, None, until)
+    cut(operations, losses, last, initial, None, until)
 }
 
 fn cut<'a>(
     operations: &[&'a Operation],
+    losses: &'a [Loss],
     last: &Operation,
     initial: State,
     since: Option<u64>,
@@ -113,7 +118,9 @@ fn cut<'a>(
         .iter()
         .position(|entry| std::ptr::eq(entry.operation, last))
         .expect("the operation that can't be placed returned within the window");
-    Window { entries, last, initial, since, until }
+    // What is lost within the window is what happened within it, or before, when the key held anything.
+    let later = losses.partition_point(|loss| since.is_some_and(|since| loss.at <= since));
+    Window { entries, losses: &losses[later..], last, initial, since, until }
 }
 
 /// Weakens operations in ever smaller groups, as delta debugging does.

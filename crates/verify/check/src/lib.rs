@@ -23,6 +23,10 @@
 //! configurations, not the length of the history. [`linearizability`] explains the reductions
 //! that keep that number small, and why each of them is exact.
 //!
+//! Where data are on disks without anybody waiting for these, a loss of all power takes back what was
+//! answered last. [`check_history_with_losses`] admits that each key then goes back to a state that it had
+//! had since a moment that is given: buffered durable linearizability (Izraelevitz, Mendes and Scott 2016).
+//!
 //! The search is bounded by [`Options::budget`]. A key that exceeds it is *undecided*, which is
 //! never reported as a success.
 //!
@@ -82,13 +86,14 @@ pub use elle::{ElleSummary, ElleWorkload, write_elle};
 pub use format::{HistoryWriter, ReadError, VERSION};
 pub use format::{read_history, read_history_file, read_txn_history, read_txn_history_file};
 pub use history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};
+pub use linearizability::Loss;
 pub use queues::Queues;
 pub use recorder::{Invocation, OpenTxn, Recorder, Sink};
 pub use report::{EXIT_BAD_FILE, Finding, Options, Report, Undecided, Verdict};
-pub use report::{check_history, check_history_with};
+pub use report::{check_history, check_history_with, check_history_with_losses};
 pub use seeds::Seeds;
 pub use transactions::{
     Anomaly, AnomalyKind, BankSummary, Model, TxnOptions, TxnReport, TxnSummary, balance,
-    check_bank, check_transactions, check_txn_history, check_values, check_versions,
+    bank_total, check_bank, check_transactions, check_txn_history, check_values, check_versions,
 };
 pub use txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, list_argument, split_list};

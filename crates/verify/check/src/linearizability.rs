@@ -24,6 +24,11 @@
 //!   without commands on collections.
 //! - **Growth.** On a key that is only read and incremented upwards, or only read and appended to,
 //!   a state beyond what a pending operation saw is a dead end.
+//! - **Losses.** Where a power cut may take back what was answered last ([`Loss`]), each configuration
+//!   remembers one state that it has had since the first answer at risk, and goes back to that at the cut.
+//!   So what is lost is a suffix of the order. To remember fits every state and sees it; it takes a
+//!   slot of its own, so the other reductions treat it as an operation that anything may help. What a key may
+//!   be afterwards is not known beforehand, so growth is no guide then.
 //! - **Dominance.** Of two configurations with the same state the one that has used no more
 //!   unknown operations and has each pending operation in a position at least as good makes the
 //!   other superfluous.
@@ -45,6 +50,24 @@ pub const PENDING_MAX: usize = 128;
 /// At most this many configurations are held at once, some hundred bytes each; beyond it the key
 /// is undecided.
 pub const LIVE_MAX: usize = 500_000;
+
+/// A time at which what was answered last may be undone: a suffix of the order of each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// What was answered before this is kept.
+    pub from: u64,
+    /// What was answered until this may be lost. Only operations of unknown outcome are under way at this
+    /// time, or such as were answered later and may be lost as well.
+    pub at: u64,
+}
+
+impl Loss {
+    /// Whether what was asked for and answered then may be lost. Without an answer the second is the end of
+    /// time.
+    pub fn takes(&self, asked: u64, answered: u64) -> bool {
+        asked <= self.at && answered >= self.from
+    }
+}
 
 /// One operation as the search sees it.
 #[derive(Clone, Copy)]
@@ -81,12 +104,17 @@ pub(crate) struct Placed {
     pub(crate) hidden: bool,
 }
 
+/// To choose what a loss leaves: it fits every state and changes none.
+const CHOICE: Seen = Seen { step: Step::Get, need: Need::Nothing };
+
 /// Bits of operation slots.
 type Slots = u128;
 
 #[derive(Clone)]
 struct Configuration {
     state: State,
+    /// The state that the next loss leaves, once that is chosen.
+    kept: Option<State>,
     /// Pending operations that have taken effect.
     placed: Slots,
     /// Pending sets that may be counted as placed and overwritten. Disjoint from `placed`.
@@ -120,22 +148,39 @@ enum Stop {
 #[derive(Clone, Copy)]
 struct Event {
     time: u64,
-    /// Invokes sort before returns of the same time: equal times count as concurrent.
-    is_return: bool,
+    what: What,
     entry: u32,
 }
 
-/// Judges the operations of one key. `budget` bounds the configurations that are looked at.
-/// Answers also how many they were.
-pub(crate) fn judge(entries: &[Entry<'_>], initial: State, budget: u64) -> (Judgement, u64) {
-    let growth = Growth::of(entries);
-    let (judgement, spent) = judge_with(entries, initial, u64::MAX, budget, growth);
+/// What happens, in this order at the same time: equal times count as concurrent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// What is answered from here on may be lost.
+    Risk,
+    Invoke,
+    Return,
+    Loss,
+}
+
+/// In the place of an entry: none.
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Judges the operations of one key. `losses` are in order and apart. `budget` bounds the configurations
+/// that are looked at. Answers also how many they were.
+pub(crate) fn judge(
+    entries: &[Entry<'_>],
+    losses: &[Loss],
+    initial: State,
+    budget: u64,
+) -> (Judgement, u64) {
+    let growth = if losses.is_empty() { Growth::of(entries) } else { Growth::Free };
+    let (judgement, spent) = judge_with(entries, losses, initial, u64::MAX, budget, growth);
     if growth == Growth::Free || !matches!(judgement, Judgement::Violation(_)) {
         return (judgement, spent);
     }
     // Looking ahead at what pending operations saw gives up early, and then blames an operation
     // that only forces the dead end. Without it the first one that can't be placed is blamed.
-    match judge_with(entries, initial, u64::MAX, budget, Growth::Free) {
+    match judge_with(entries, losses, initial, u64::MAX, budget, Growth::Free) {
         (exact @ Judgement::Violation(_), more) => (exact, spent + more),
         (_, more) => (judgement, spent + more),
     }
@@ -144,22 +189,24 @@ pub(crate) fn judge(entries: &[Entry<'_>], initial: State, budget: u64) -> (Judg
 /// Judges the events up to `until`, without looking ahead.
 pub(crate) fn judge_until(
     entries: &[Entry<'_>],
+    losses: &[Loss],
     initial: State,
     until: u64,
     budget: u64,
 ) -> (Judgement, u64) {
-    judge_with(entries, initial, until, budget, Growth::Free)
+    judge_with(entries, losses, initial, until, budget, Growth::Free)
 }
 
 fn judge_with(
     entries: &[Entry<'_>],
+    losses: &[Loss],
     initial: State,
     until: u64,
     budget: u64,
     growth: Growth,
 ) -> (Judgement, u64) {
     let mut search = Search::new(initial, budget, entries.len(), growth);
-    let judgement = match search.run(entries, until) {
+    let judgement = match search.run(entries, losses, until) {
         Ok(()) => Judgement::Linearizable,
         Err(Stop::Undecided(reason)) => Judgement::Undecided(reason),
         Err(Stop::Failed(failure)) => Judgement::Violation(failure),
@@ -219,7 +266,7 @@ impl Growth {
     }
 }
 
-fn events(entries: &[Entry<'_>], until: u64) -> Vec<Event> {
+fn events(entries: &[Entry<'_>], losses: &[Loss], until: u64) -> Vec<Event> {
     let mut events = Vec::with_capacity(entries.len() * 2);
     for (index, Entry { operation, weak }) in entries.iter().enumerate() {
         let entry = index as u32;
@@ -228,13 +275,17 @@ fn events(entries: &[Entry<'_>], until: u64) -> Vec<Event> {
             Outcome::Done { at, .. } if !weak => Some(*at),
             _ => None,
         };
-        events.push(Event { time: operation.invoke, is_return: false, entry });
+        events.push(Event { time: operation.invoke, what: What::Invoke, entry });
         if let Some(time) = returned {
-            events.push(Event { time, is_return: true, entry });
+            events.push(Event { time, what: What::Return, entry });
         }
     }
+    for Loss { from, at } in losses {
+        let [risk, loss] = [(*from, What::Risk), (*at, What::Loss)];
+        events.extend([risk, loss].map(|(time, what)| Event { time, what, entry: NO_ENTRY }));
+    }
     events.retain(|event| event.time <= until);
-    events.sort_by_key(|event| (event.time, event.is_return));
+    events.sort_by_key(|event| (event.time, event.what));
     events
 }
 
@@ -246,6 +297,8 @@ struct Search {
     pending: Slots,
     blind: Slots,
     pure: Slots,
+    /// The slot that stands for the choice of what the next loss leaves.
+    choice: Slots,
     classes: Vec<Class>,
     class_of: HashMap<Step, usize>,
     /// Classes that leave a fixed state, by that state.
@@ -262,7 +315,8 @@ struct Search {
 impl Search {
     fn new(initial: State, budget: u64, entries: usize, growth: Growth) -> Self {
         let used = Vec::new();
-        let start = Configuration { state: initial, placed: 0, free: 0, used, trace: TRACE_ROOT };
+        let (state, kept, trace) = (initial, None, TRACE_ROOT);
+        let start = Configuration { state, kept, placed: 0, free: 0, used, trace };
         Self {
             values: Values::default(),
             slots: Vec::new(),
@@ -270,6 +324,7 @@ impl Search {
             pending: 0,
             blind: 0,
             pure: 0,
+            choice: 0,
             classes: Vec::new(),
             class_of: HashMap::new(),
             blind_classes: HashMap::new(),
@@ -282,14 +337,26 @@ impl Search {
         }
     }
 
-    fn run(&mut self, entries: &[Entry<'_>], until: u64) -> Result<(), Stop> {
+    fn run(&mut self, entries: &[Entry<'_>], losses: &[Loss], until: u64) -> Result<(), Stop> {
         self.merge_unseen(entries);
-        for event in events(entries, until) {
-            let Entry { operation, weak } = entries[event.entry as usize];
-            if event.is_return {
-                self.on_return(event.entry)?;
-                continue;
+        for event in events(entries, losses, until) {
+            match event.what {
+                What::Risk => {
+                    self.choice = self.occupy(NO_ENTRY, CHOICE)?;
+                    continue;
+                }
+                What::Loss => {
+                    self.on_loss()?;
+                    continue;
+                }
+                What::Return => {
+                    let bit = 1 << self.slot_of[event.entry as usize];
+                    self.on_return(event.entry, bit)?;
+                    continue;
+                }
+                What::Invoke => {}
             }
+            let Entry { operation, weak } = entries[event.entry as usize];
             let step = Step::new(&operation.action, &mut self.values);
             match &operation.outcome {
                 Outcome::Done { answer, .. } if !weak => {
@@ -340,7 +407,8 @@ impl Search {
         self.classes[class].entries.push(entry);
     }
 
-    fn on_invoke(&mut self, entry: u32, seen: Seen) -> Result<(), Stop> {
+    /// Gives an operation a slot.
+    fn occupy(&mut self, entry: u32, seen: Seen) -> Result<Slots, Stop> {
         let slot = (!self.pending).trailing_zeros() as usize;
         if slot == PENDING_MAX {
             let reason = format!("more than {PENDING_MAX} operations in flight at once");
@@ -351,10 +419,15 @@ impl Search {
             self.slots.push((entry, seen));
         }
         self.slots[slot] = (entry, seen);
-        self.slot_of[entry as usize] = slot as u8;
         self.pending |= bit;
         set_bit(&mut self.blind, bit, seen.is_blind());
-        set_bit(&mut self.pure, bit, seen.is_pure());
+        set_bit(&mut self.pure, bit, seen.is_pure() && entry != NO_ENTRY);
+        Ok(bit)
+    }
+
+    fn on_invoke(&mut self, entry: u32, seen: Seen) -> Result<(), Stop> {
+        let bit = self.occupy(entry, seen)?;
+        self.slot_of[entry as usize] = bit.trailing_zeros() as u8;
         if seen.is_pure() {
             let mut frontier = std::mem::take(&mut self.frontier);
             for configuration in &mut frontier {
@@ -365,8 +438,36 @@ impl Search {
         Ok(())
     }
 
-    fn on_return(&mut self, entry: u32) -> Result<(), Stop> {
-        let bit = 1 << self.slot_of[entry as usize];
+    /// The key goes back to the state that was chosen, or is chosen now.
+    fn on_loss(&mut self) -> Result<(), Stop> {
+        let choice = std::mem::take(&mut self.choice);
+        self.on_return(NO_ENTRY, choice)?;
+        // What is answered later may have taken effect before, and be lost.
+        let (mut reached, mut queue) = (Antichain::default(), std::mem::take(&mut self.frontier));
+        let mut head = 0;
+        while head < queue.len() && self.pending != 0 {
+            let configuration = queue[head].clone();
+            head += 1;
+            let pending = bits(self.pending & !configuration.placed);
+            let placed: Vec<_> =
+                pending.filter_map(|slot| self.place(&configuration, 1 << slot)).collect();
+            for after in self.successors(&configuration, 0).into_iter().chain(placed) {
+                if self.keep(&mut reached, after.clone())? {
+                    queue.push(after);
+                }
+            }
+        }
+        let mut left = Antichain::default();
+        for mut configuration in queue {
+            configuration.state = configuration.kept.take().expect("it was chosen");
+            self.place_pure(&mut configuration, self.pure);
+            self.keep(&mut left, configuration)?;
+        }
+        self.frontier = left.into_vec();
+        Ok(())
+    }
+
+    fn on_return(&mut self, entry: u32, bit: Slots) -> Result<(), Stop> {
         let mut next = Antichain::default();
         let mut unplaced = Vec::new();
         for configuration in std::mem::take(&mut self.frontier) {
@@ -551,6 +652,10 @@ impl Search {
         after.state = seen.apply(from.state, &mut self.values);
         after.placed |= bit;
         after.free &= !bit;
+        if entry == NO_ENTRY {
+            after.kept = Some(from.state);
+            return Some(after);
+        }
         if seen.is_blind() {
             after.free |= self.pending & self.blind & !after.placed;
         }
@@ -649,14 +754,14 @@ fn grows(state: State, need: Need, values: &Values) -> bool {
 /// Configurations. None of them dominates another one.
 #[derive(Default)]
 struct Antichain {
-    by_state: HashMap<State, Vec<Configuration>>,
+    by_state: HashMap<(State, Option<State>), Vec<Configuration>>,
     len: usize,
 }
 
 impl Antichain {
     /// Whether the configuration was kept, and with how many others it was compared.
     fn insert(&mut self, new: Configuration, pure: Slots) -> (bool, usize) {
-        let others = self.by_state.entry(new.state).or_default();
+        let others = self.by_state.entry((new.state, new.kept)).or_default();
         let compared = others.len();
         if others.iter().any(|other| dominates(other, &new, pure)) {
             return (false, compared);
@@ -669,12 +774,12 @@ impl Antichain {
 
     fn into_vec(self) -> Vec<Configuration> {
         let mut all: Vec<Configuration> = self.by_state.into_values().flatten().collect();
-        all.sort_unstable_by_key(|configuration| (configuration.state, configuration.trace));
+        all.sort_unstable_by_key(|one| (one.state, one.kept, one.trace));
         all
     }
 }
 
-/// Whether every continuation of `b` is also one of `a`; both have the same state.
+/// Whether every continuation of `b` is also one of `a`; both have the same state, and keep the same.
 ///
 /// For a pending operation, *free* is at least as good as placed and as not placed. A pure one is
 /// better placed. For others, placed and not placed can't be compared.

@@ -7,19 +7,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::Bytes;
+use crate::linearizability::Loss;
 
 /// The ends of all puts and takes of a run.
 #[derive(Debug, Default)]
 pub struct Queues {
-    /// The elements that were put in, and whether that was acknowledged.
-    put: BTreeMap<Bytes, bool>,
-    /// The elements that clients got, and how often.
-    got: BTreeMap<Bytes, u32>,
+    /// The elements that were put in, and when the client waited for the answer, if one came.
+    put: BTreeMap<Bytes, Option<Span>>,
+    /// The elements that clients got, and when each waited for its answer.
+    got: BTreeMap<Bytes, Vec<Span>>,
     /// Takes of unknown outcome: each may have taken one element.
     lost_answers: usize,
+    /// When clients waited for elements to be moved.
+    moves: Vec<Span>,
+    /// Moves of which a part may be lost: each may have left its element in both places.
+    torn_moves: usize,
     /// Entries that were added to streams, by stream.
     added: BTreeMap<String, Vec<Added>>,
 }
+
+/// When a client asked, and when it was answered or gave up.
+type Span = (u64, u64);
 
 /// An entry that was added to a stream.
 #[derive(Debug)]
@@ -32,14 +40,37 @@ struct Added {
 }
 
 impl Queues {
-    /// Notes that an element was put in: for sure, or perhaps, if no answer came.
-    pub fn put(&mut self, element: Bytes, acknowledged: bool) {
+    /// Notes that an element was put in: for sure, while a client waited, or perhaps, if no answer came.
+    pub fn put(&mut self, element: Bytes, acknowledged: Option<Span>) {
         self.put.insert(element, acknowledged);
     }
 
     /// Notes that a client got an element.
-    pub fn got(&mut self, element: Bytes) {
-        *self.got.entry(element).or_default() += 1;
+    pub fn got(&mut self, element: Bytes, span: Span) {
+        self.got.entry(element).or_default().push(span);
+    }
+
+    /// Notes that an element may have been moved from one queue to another.
+    pub fn moved(&mut self, span: Span) {
+        self.moves.push(span);
+    }
+
+    /// What was answered last may be lost at these times; of a move one half, if a loss may be `torn`. What
+    /// was put in may be gone then, and what was taken may be back.
+    pub fn lose(&mut self, losses: &[Loss], torn: bool) {
+        let lost = |(asked, answered): &Span| losses.iter().any(|it| it.takes(*asked, *answered));
+        self.put.values_mut().for_each(|span| *span = span.filter(|span| !lost(span)));
+        for spans in self.got.values_mut() {
+            let before = spans.len();
+            spans.retain(|span| !lost(span));
+            self.lost_answers += before - spans.len();
+        }
+        for all in self.added.values_mut() {
+            all.retain(|added| !lost(&(added.began, added.ended)));
+        }
+        let moves = self.moves.iter().filter(|span| torn && lost(span)).count();
+        self.torn_moves += moves;
+        self.lost_answers += moves;
     }
 
     /// Notes that a take had no answer.
@@ -98,8 +129,10 @@ impl Queues {
     /// An element that two clients got, or that nobody put in, in a sentence.
     pub fn check(&self) -> Result<(), String> {
         self.check_ids()?;
-        if let Some((element, count)) = self.got.iter().find(|(_, count)| **count > 1) {
-            return Err(format!("{element} was taken {count} times, and put in once"));
+        let mut again = self.got.iter().filter(|(_, spans)| spans.len() > 1);
+        let extra: usize = again.clone().map(|(_, spans)| spans.len() - 1).sum();
+        if let Some((element, spans)) = again.next().filter(|_| extra > self.torn_moves) {
+            return Err(format!("{element} was taken {} times, and put in once", spans.len()));
         }
         match self.got.keys().find(|element| !self.put.contains_key(*element)) {
             Some(element) => Err(format!("{element} was taken, and nobody put it in")),
@@ -114,19 +147,25 @@ impl Queues {
     /// elements missing than answers were lost.
     pub fn check_left(&self, left: &[Bytes]) -> Result<(), String> {
         self.check()?;
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut copies) = (BTreeSet::new(), 0);
+        let was_taken =
+            |element: &Bytes| self.got.get(element).is_some_and(|spans| !spans.is_empty());
         for element in left {
-            let what = match element {
-                element if !seen.insert(element) => "is there twice",
-                element if self.got.contains_key(element) => "was taken, and is still there",
-                element if !self.put.contains_key(element) => "is there, and nobody put it in",
+            let (what, is_copy) = match element {
+                element if !seen.insert(element) => ("is there twice", true),
+                element if was_taken(element) => ("was taken, and is still there", true),
+                element if !self.put.contains_key(element) => {
+                    ("is there, and nobody put it in", false)
+                }
                 _ => continue,
             };
-            return Err(format!("{element} {what}"));
+            copies += usize::from(is_copy);
+            if !is_copy || copies > self.torn_moves {
+                return Err(format!("{element} {what}"));
+            }
         }
-        let is_missing =
-            |element: &&Bytes| !self.got.contains_key(element) && !seen.contains(element);
-        let put = self.put.iter().filter(|(_, acknowledged)| **acknowledged);
+        let is_missing = |element: &&Bytes| !was_taken(element) && !seen.contains(element);
+        let put = self.put.iter().filter(|(_, acknowledged)| acknowledged.is_some());
         let missing: Vec<&Bytes> = put.map(|(element, _)| element).filter(is_missing).collect();
         match missing.first() {
             Some(first) if missing.len() > self.lost_answers => Err(format!(
@@ -145,8 +184,10 @@ mod tests {
 
     fn queues(put: &[(&str, bool)], got: &[&str], lost_answers: usize) -> Queues {
         let mut queues = Queues::default();
-        put.iter().for_each(|(element, sure)| queues.put((*element).into(), *sure));
-        got.iter().for_each(|element| queues.got((*element).into()));
+        for (element, sure) in put {
+            queues.put((*element).into(), sure.then_some((1, 2)));
+        }
+        got.iter().for_each(|element| queues.got((*element).into(), (3, 4)));
         (0..lost_answers).for_each(|_| queues.lost_answer());
         queues
     }
@@ -193,6 +234,31 @@ mod tests {
         for ids in [[1, 2, 2], [1, 3, 2], [3, 1, 2]] {
             assert!(added(ids).is_err(), "{ids:?}");
         }
+    }
+
+    #[test]
+    fn a_loss_takes_back_what_was_answered_last() {
+        let loss = [Loss { from: 4, at: 6 }];
+        let (put, lost) = ([("a", true), ("b", true)], true);
+        let after = |put: &[(&str, bool)], got: &[&str], torn| {
+            let mut queues = queues(put, got, 0);
+            queues.moved((3, 5));
+            queues.lose(&loss, torn);
+            queues
+        };
+        // What was taken is back, and is taken again, or stays taken.
+        assert_eq!(verdict(&after(&put, &["a"], false), &["a", "b"]), Ok(()));
+        assert_eq!(verdict(&after(&put, &["a"], false), &["b"]), Ok(()));
+        let mut again = after(&put, &["a"], false);
+        again.got("a".into(), (7, 8));
+        assert_eq!(verdict(&again, &["b"]), Ok(()));
+        // What was put in before is still there.
+        assert!(verdict(&after(&put, &[], false), &["a"]).is_err());
+        // A half of a move is lost, and no more than that.
+        assert_eq!(verdict(&after(&put, &[], lost), &["a"]), Ok(()));
+        assert_eq!(verdict(&after(&put, &[], lost), &["a", "b", "b"]), Ok(()));
+        assert!(verdict(&after(&put, &[], lost), &["a", "a", "b", "b"]).is_err());
+        assert!(verdict(&after(&put, &[], false), &["a", "b", "b"]).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::direct;
 use crate::explain::explain;
 use crate::history::{Bytes, History, Initial, Operation, Outcome};
-use crate::linearizability::{Entry, Judgement, judge};
+use crate::linearizability::{Entry, Judgement, Loss, judge};
 use crate::model::State;
 
 /// The exit code of a checking program for a file that can't be read.
@@ -152,8 +152,18 @@ pub fn check_history(history: &History) -> Report {
     check_history_with(history, &Options::default())
 }
 
+/// Checks a history in which a suffix of each key's operations may be lost at some times. These are in
+/// order, and apart.
+pub fn check_history_with_losses(history: &History, losses: &[Loss]) -> Report {
+    check(history, losses, &Options::default())
+}
+
 /// Checks a history.
 pub fn check_history_with(history: &History, options: &Options) -> Report {
+    check(history, &[], options)
+}
+
+fn check(history: &History, losses: &[Loss], options: &Options) -> Report {
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
     let mut report = Report::default();
     report.count(&history.operations);
@@ -161,7 +171,7 @@ pub fn check_history_with(history: &History, options: &Options) -> Report {
         by_key.entry(&operation.key).or_default().push(operation);
     }
     for (key, operations) in by_key {
-        check_key(key, &operations, history.header.initial, options, &mut report);
+        check_key(key, &operations, losses, history.header.initial, options, &mut report);
     }
     report
 }
@@ -169,11 +179,16 @@ pub fn check_history_with(history: &History, options: &Options) -> Report {
 pub(crate) fn check_key(
     key: &Bytes,
     operations: &[&Operation],
+    losses: &[Loss],
     initial: Initial,
     options: &Options,
     report: &mut Report,
 ) {
-    let mut texts = direct::check(operations, initial);
+    // The direct checks know nothing of losses.
+    let mut texts = match losses {
+        [] => direct::check(operations, initial),
+        _ => Vec::new(),
+    };
     let found = texts.len();
     // Leave room for the account of the search, which says more.
     texts.truncate(options.findings_per_key_max.saturating_sub(1).max(1));
@@ -188,14 +203,14 @@ pub(crate) fn check_key(
     };
     let entries: Vec<Entry<'_>> =
         operations.iter().map(|operation| Entry { operation, weak: false }).collect();
-    let (judgement, steps) = judge(&entries, start, options.budget);
+    let (judgement, steps) = judge(&entries, losses, start, options.budget);
     report.steps += steps;
     match judgement {
         Judgement::Linearizable => {
             assert!(found == 0, "an anomaly has no linearization: {texts:?}");
         }
         Judgement::Violation(failure) => {
-            texts.push(explain(operations, start, &failure, options.budget / 8));
+            texts.push(explain(operations, losses, start, &failure, options.budget / 8));
         }
         Judgement::Undecided(reason) => {
             report.undecided.push(Undecided { key: key.clone(), reason });

@@ -16,6 +16,7 @@ use crate::command::Command;
 use crate::intent::Intent;
 use crate::keyspaces::{ClientId, is_of, unmarked};
 use crate::lapses::{self, Lapses};
+use crate::losses::Losing;
 use crate::moves::Moved;
 use crate::operations;
 use crate::options::Workload;
@@ -290,6 +291,13 @@ impl Clients {
         let mine = move |answer: &mut world::Answer| is_of(answer.tag, keyspace);
         for answer in world.answers.extract_if(.., mine).collect::<Vec<_>>() {
             self.answered(world, answer);
+        }
+    }
+
+    /// What was answered last may be lost.
+    pub(crate) fn lose(&mut self, losing: Losing) {
+        if let Load::Transactions(load) = &mut self.load {
+            load.lose(losing);
         }
     }
 

@@ -149,6 +149,7 @@ impl World {
         let Some(disk) = &mut this.disk else { return };
         let Ok(found) = NodeFound::look(&mut disk.files, &this.config) else { return };
         let done = disk.damage(&found);
+        self.note_damaged(node);
         for name in done {
             self.probe(name, 1);
         }

@@ -13,6 +13,7 @@ use quorate_node::{
 };
 use quorate_types::Duration;
 
+use crate::Options;
 use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -64,6 +65,12 @@ impl NodeDisk {
         let request_max = if rng.chance(1, 4) { 12 * REQUEST_MAX } else { REQUEST_MAX };
         let trouble = Trouble::default();
         Self { files, under_way: Vec::new(), counted: 0, rng, request_max, faults, trouble }
+    }
+
+    /// Whether a request of a lane is under way on whose end its log waits.
+    pub(crate) fn is_under_way(&self, lane: u16) -> bool {
+        let is_waited_for = |owner| !matches!(owner, DiskOwner::Snapshot(_));
+        self.under_way.iter().any(|work| work.lane == lane && is_waited_for(work.owner))
     }
 
     fn submit(&mut self, lane: u16, DiskRequest { owner, ticket, request }: DiskRequest, at: u64) {
@@ -126,19 +133,30 @@ impl NodeDisk {
     }
 }
 
-/// Has all keyspaces of a cluster keep what they promise.
-pub(crate) fn make_durable(configs: &mut [NodeConfig]) {
+/// Has all keyspaces of a cluster keep what they promise, each with the durability that the options name or
+/// the seed draws. In words, what was chosen.
+pub(crate) fn make_durable(configs: &mut [NodeConfig], seed: u64, options: &Options) -> String {
+    let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"promises"));
+    let interval = [2, 10, 10, 50][rng.below(4) as usize];
+    let count = configs[0].keyspaces.len();
+    let drawn = (0..count).map(|_| [Durability::Async, Durability::Sync][rng.below(2) as usize]);
+    let chosen: Vec<Durability> = drawn.map(|drawn| options.durability.unwrap_or(drawn)).collect();
     for config in configs {
         config.log.segment_bytes = SEGMENT_BYTES;
         config.log.snapshot_after = SNAPSHOT_AFTER;
-        for keyspace in &mut config.keyspaces {
-            keyspace.durability = Durability::Sync;
-            if let EngineConfig::Hermes(options) = &mut keyspace.engine {
+        config.log.fsync_interval = Duration::from_millis(interval);
+        for (keyspace, durability) in config.keyspaces.iter_mut().zip(&chosen) {
+            keyspace.durability = *durability;
+            if let EngineConfig::Hermes(options) = &mut keyspace.engine
+                && *durability == Durability::Sync
+            {
                 // Not with promises that wait for the log.
                 options.ack_broadcast = false;
             }
         }
     }
+    let names: Vec<&str> = chosen.into_iter().map(Durability::name).collect();
+    format!(", disks: {} within {interval} ms", names.join(" and "))
 }
 
 impl World {
@@ -206,6 +224,9 @@ impl World {
         let Some(disk) = &mut this.disk else { return };
         let host = &mut this.lanes[lane];
         host.lane.write_log(now, &mut host.out);
+        if let Some(ends) = host.lane.log_ends() {
+            host.unflushed.note(time, ends);
+        }
         assert_eq!(host.out.failed, None, "a process that ends does not write");
         let requests = std::mem::take(&mut host.out.disk);
         let ends = requests.len();

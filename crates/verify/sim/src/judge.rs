@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
-    Action, Answer, Bytes, History, Model, Operation, Outcome, TxnHistory, TxnOp, Verdict,
-    check_bank, check_history, check_transactions, split_list,
+    Action, Answer, Bytes, History, Model, Operation, Outcome, TxnHistory, TxnOp, TxnRecord,
+    Verdict, check_history_with_losses, check_transactions, split_list,
 };
 use quorate_meerkat::Isolation;
 
@@ -13,6 +13,7 @@ use crate::collections;
 use crate::lapses;
 use crate::parts;
 use crate::process::Entry;
+use crate::risks::Risks;
 use crate::transactions::Transactions;
 
 /// The first answer, if any, that no correct keyspace gives its clients. Ops that changed nothing
@@ -22,6 +23,7 @@ pub(crate) fn contradiction(
     seen: &Seen,
     isolation: Option<Isolation>,
     unleased: &[(u64, u64)],
+    risks: Risks<'_>,
 ) -> Option<String> {
     if let Some(complaint) = seen.complaints.first() {
         return Some(complaint.clone());
@@ -29,7 +31,7 @@ pub(crate) fn contradiction(
     if let Err(wrong) = seen.queues.check() {
         return Some(wrong);
     }
-    let wrong = judge_singles(seen, |op| !changed_nothing(op) || !overlaps(op, unleased));
+    let wrong = judge_singles(seen, risks, |op| !changed_nothing(op) || !overlaps(op, unleased));
     if wrong.is_some() {
         return wrong;
     }
@@ -38,30 +40,38 @@ pub(crate) fn contradiction(
         Isolation::Serializable => Model::Serializable,
     };
     let records = &seen.history.transactions;
+    let wrong = risks.find_in_eras(records, |records| judge_transactions(records, model));
+    let purses = || risks.check_bank(records, &Transactions::purses());
+    let accounts = || risks.check_bank(&seen.bank.transactions, &Transactions::accounts());
+    wrong.or_else(purses).or_else(accounts)
+}
+
+fn judge_transactions(records: &[TxnRecord], model: Model) -> Option<String> {
     match check_transactions(records, model) {
-        Err(anomaly) => return Some(anomaly.to_string()),
+        Err(anomaly) => Some(anomaly.to_string()),
         // Deletions may leave open which version a read of an absent key saw.
-        Ok(summary) if !summary.unjudged.is_empty() => return Some(summary.to_string()),
-        Ok(_) => {}
+        Ok(summary) if !summary.unjudged.is_empty() => Some(summary.to_string()),
+        Ok(_) => None,
     }
-    let purses = check_bank(records, &Transactions::purses(), 0);
-    let accounts = check_bank(&seen.bank.transactions, &Transactions::accounts(), 0);
-    purses.and(accounts).err().map(|anomaly| anomaly.to_string())
 }
 
 /// Whether an op that changed nothing has read an outdated value.
-pub(crate) fn had_stale_reads(seen: &Seen) -> bool {
-    judge_singles(seen, |_| true).is_some()
+pub(crate) fn had_stale_reads(seen: &Seen, risks: Risks<'_>) -> bool {
+    judge_singles(seen, risks, |_| true).is_some()
 }
 
 /// A contradiction among those ops on single keys that `counts` admits.
-fn judge_singles(seen: &Seen, counts: impl Fn(&Operation) -> bool) -> Option<String> {
+fn judge_singles(
+    seen: &Seen,
+    risks: Risks<'_>,
+    counts: impl Fn(&Operation) -> bool,
+) -> Option<String> {
     let operations = &seen.history.operations;
     let singles = History {
         header: seen.history.header.clone(),
         operations: operations.iter().filter(|op| counts(op)).cloned().collect(),
     };
-    let report = check_history(&singles);
+    let report = check_history_with_losses(&singles, risks.losses);
     (report.verdict() == Verdict::Violation).then(|| report.to_string())
 }
 
@@ -105,7 +115,11 @@ pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) ->
 
 /// An element that a committed transaction appended and that is missing at the end. Without an
 /// order of real time the checker of histories could put every later reader before the append.
-pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<String> {
+pub(crate) fn lost_appends(
+    history: &TxnHistory,
+    contents: &[Entry],
+    risks: Risks<'_>,
+) -> Option<String> {
     let elements_of = |(key, _, value): &Entry| match key {
         key if key.starts_with("list:") => split_list(Some(value.as_bytes())),
         key if key.starts_with(parts::LISTS) => collections::elements_of(value),
@@ -114,6 +128,7 @@ pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<S
     let lists = contents.iter().filter_map(|entry| Some((entry.0.as_str(), elements_of(entry)?)));
     let lists: BTreeMap<&str, Vec<Bytes>> = lists.collect();
     let committed = history.transactions.iter().filter(|record| record.committed_at().is_some());
+    let committed = committed.filter(|record| !risks.takes(record));
     let appends = committed.flat_map(|record| record.ops.iter().map(move |op| (record, op)));
     for (record, op) in appends {
         let TxnOp::Append { key, element } = op else { continue };
@@ -154,10 +169,12 @@ mod tests {
     fn a_read_may_be_old_while_a_clock_runs_wrong_and_at_no_other_time() {
         let seen = lost_set();
         for unleased in [&[][..], &[(0, 29), (41, 50)]] {
-            assert!(contradiction(&seen, None, unleased).is_some(), "{unleased:?}");
+            let wrong = contradiction(&seen, None, unleased, Risks::NONE);
+            assert!(wrong.is_some(), "{unleased:?}");
         }
         for unleased in [(0, 31), (35, 36), (39, 50)] {
-            assert_eq!(contradiction(&seen, None, &[unleased]), None, "{unleased:?}");
+            let wrong = contradiction(&seen, None, &[unleased], Risks::NONE);
+            assert_eq!(wrong, None, "{unleased:?}");
         }
     }
 
@@ -171,7 +188,8 @@ mod tests {
             let mut seen = lost_set();
             let last = last_reads(&seen.history, &contents, 50);
             seen.history.operations.extend(last);
-            assert_eq!(contradiction(&seen, None, &unleased).is_none(), is_right, "{contents:?}");
+            let wrong = contradiction(&seen, None, &unleased, Risks::NONE);
+            assert_eq!(wrong.is_none(), is_right, "{contents:?}");
         }
     }
 }

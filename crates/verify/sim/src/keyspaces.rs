@@ -192,6 +192,7 @@ fn draw_replicas(nodes: u16, rng: &mut Rng) -> Option<NodeSet> {
 pub(crate) struct Keyspace {
     pub(crate) id: KeyspaceId,
     pub(crate) engine: EngineConfig,
+    pub(crate) durability: Durability,
     /// The replica group of each partition.
     pub(crate) groups: Vec<NodeSet>,
 }
@@ -201,10 +202,10 @@ impl Keyspace {
         let nodes: NodeSet = configs.iter().map(|config| config.node).collect();
         let keyspaces = configs[0].keyspaces.iter();
         keyspaces
-            .map(|KeyspaceConfig { id, engine, replicas, partitions, .. }| {
+            .map(|KeyspaceConfig { id, engine, durability, replicas, partitions, .. }| {
                 let all = replicas.unwrap_or(nodes);
                 let groups = partitions.iter().map(|group| group.unwrap_or(all)).collect();
-                Self { id: *id, engine: engine.clone(), groups }
+                Self { id: *id, engine: engine.clone(), durability: *durability, groups }
             })
             .collect()
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use quorate_check::Loss;
 use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
 use quorate_types::{KeyspaceId, Tag};
@@ -44,14 +45,14 @@ pub(crate) struct Loader {
     sizes: Vec<usize>,
     /// Records that are not stored yet.
     due: VecDeque<usize>,
-    /// The value of each acknowledged record whose deletion has not begun.
-    acknowledged: BTreeMap<String, String>,
+    /// The value of each acknowledged record whose deletion has not begun, and when it was acknowledged.
+    acknowledged: BTreeMap<String, (String, u64)>,
     /// Records that an earlier attempt may yet store.
     doubtful: BTreeSet<usize>,
     /// Records to be deleted, or whose deletion is not acknowledged.
     leaving: VecDeque<usize>,
-    /// Records whose deletion is acknowledged.
-    deleted: BTreeSet<String>,
+    /// Records whose deletion is acknowledged, and when.
+    deleted: BTreeMap<String, u64>,
     is_deleting: bool,
     active: bool,
 }
@@ -85,10 +86,16 @@ impl Loader {
             acknowledged: BTreeMap::new(),
             doubtful: BTreeSet::new(),
             leaving: VecDeque::new(),
-            deleted: BTreeSet::new(),
+            deleted: BTreeMap::new(),
             is_deleting: false,
             active: true,
         }
+    }
+
+    /// What was acknowledged last may be lost: nobody knows what is left of it.
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        self.acknowledged.retain(|_, (_, at)| !loss.takes(*at, *at));
+        self.deleted.retain(|_, at| !loss.takes(*at, *at));
     }
 
     /// No more records are sent.
@@ -210,7 +217,7 @@ impl Loader {
 
     /// Takes the answers to its requests.
     pub(crate) fn collect(&mut self, world: &mut World) {
-        let keyspace = self.keyspace;
+        let (keyspace, time) = (self.keyspace, world.time);
         let mine = move |answer: &mut world::Answer| {
             answer.tag.0 & LOAD_TAG != 0 && is_of(answer.tag, keyspace)
         };
@@ -222,9 +229,9 @@ impl Loader {
             let is_done = matches!(answer.outcome, Outcome::Done(_));
             let (key, value) = self.record(record);
             match (answer.tag.0 & DELETE_TAG == DELETE_TAG, is_done) {
-                (true, true) => drop(self.deleted.insert(key)),
+                (true, true) => drop(self.deleted.insert(key, time)),
                 (true, false) => self.leaving.push_back(record),
-                (false, true) => drop(self.acknowledged.insert(key, digest(&value))),
+                (false, true) => drop(self.acknowledged.insert(key, (digest(&value), time))),
                 (false, false) => {
                     self.doubtful.insert(record);
                     self.due.push_back(record);
@@ -240,7 +247,7 @@ impl Loader {
         let mut lost = self
             .acknowledged
             .iter()
-            .filter(|(key, value)| held.get(key.as_str()) != Some(&value.as_str()));
+            .filter(|(key, (value, _))| held.get(key.as_str()) != Some(&value.as_str()));
         let all = self.acknowledged.len();
         if let Some((first, _)) = lost.next() {
             let lost = lost.count() + 1;
@@ -250,7 +257,7 @@ impl Loader {
         }
         let nothing = digest(b"");
         let is_back = |key: &&String| held.get(key.as_str()).is_some_and(|held| **held != nothing);
-        let (back, all) = (self.deleted.iter().filter(is_back).count(), self.deleted.len());
+        let (back, all) = (self.deleted.keys().filter(is_back).count(), self.deleted.len());
         (back > 0).then(|| format!("{back} of {all} deleted records are back at the end"))
     }
 }

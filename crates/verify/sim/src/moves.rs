@@ -13,6 +13,7 @@ use quorate_machine::Rng;
 
 use crate::collections::{self, elements_of};
 use crate::command::Command;
+use crate::losses::Losing;
 use crate::process::Entry;
 
 /// The prefix of these keys, which are `moved:TYPE:AGE:NUMBER`.
@@ -90,14 +91,52 @@ fn group_of(key: &str) -> Option<&str> {
     Some(&key[..PREFIX.len() + group.len()])
 }
 
-/// The elements that were put into each group, for sure, in the order in which that was known.
+/// The elements that were put into each group.
 #[derive(Debug, Default)]
-pub(crate) struct Moved(BTreeMap<String, Vec<Bytes>>);
+pub(crate) struct Moved {
+    groups: BTreeMap<String, Group>,
+    /// When something was lost for the last time, and when that may have been a part of a transaction.
+    lost_at: Option<u64>,
+    torn_at: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// What was put in for sure, and when its client waited for the answer, in the order of the answers.
+    put: Vec<(Bytes, u64, u64)>,
+    /// When a transaction ended last.
+    ended: u64,
+    /// Whether a loss may have taken a part of a transaction: then elements may be in two places or in none.
+    is_torn: bool,
+}
 
 impl Moved {
     /// How many elements are known to be there.
     pub(crate) fn known(&self, moves: &Moves) -> usize {
-        self.0.get(moves.group()).map_or(0, Vec::len)
+        self.groups.get(moves.group()).map_or(0, |group| group.put.len())
+    }
+
+    /// What was answered last may be lost.
+    pub(crate) fn lose(&mut self, Losing { loss, torn }: Losing) {
+        self.lost_at = Some(loss.at);
+        self.torn_at = self.lost_at.filter(|_| torn);
+        for group in self.groups.values_mut() {
+            group.put.retain(|(_, began, ended)| !loss.takes(*began, *ended));
+            group.is_torn |= torn && group.ended >= loss.from;
+        }
+    }
+
+    /// A transaction had no answer.
+    pub(crate) fn never_known(&mut self, moves: &Moves, span: (u64, u64)) {
+        self.note_end(moves, span);
+    }
+
+    /// Notes that a transaction has ended. Whether its group may be torn.
+    fn note_end(&mut self, moves: &Moves, (began, now): (u64, u64)) -> bool {
+        let group = self.groups.entry(moves.group().to_owned()).or_default();
+        group.ended = now;
+        group.is_torn |= self.torn_at >= Some(began);
+        group.is_torn
     }
 
     /// Judges an answer. The first `known` of the elements must be among what was read.
@@ -106,7 +145,9 @@ impl Moved {
         moves: &Moves,
         known: usize,
         reply: &Reply<'static>,
+        (began, now): (u64, u64),
     ) -> Result<(), String> {
+        let is_torn = self.note_end(moves, (began, now));
         let wrong = |what: &str| Err(format!("{what}: {moves} was answered {reply:?}"));
         let Reply::Array(replies) = reply else { return wrong("no block") };
         if replies.len() != moves.0.len() {
@@ -116,7 +157,7 @@ impl Moved {
             moves.0.iter().zip(replies).find(|(words, reply)| {
                 words.starts_with("SINTERSTORE") && **reply != Reply::Int(0)
             });
-        if met.is_some() {
+        if met.is_some() && !is_torn {
             return wrong("an element is in two sets");
         }
         let mut found = BTreeSet::new();
@@ -126,16 +167,21 @@ impl Moved {
             };
             for item in items {
                 let Answer::Value(Some(element)) = item else { return wrong("no element") };
-                if !found.insert(element) {
+                if !found.insert(element) && !is_torn {
                     return wrong("an element is there twice");
                 }
             }
         }
-        let all = self.0.entry(moves.group().to_owned()).or_default();
-        if let Some(lost) = all[..known].iter().find(|element| !found.contains(*element)) {
+        let all = self.groups.entry(moves.group().to_owned()).or_default();
+        // What was lost meanwhile was counted.
+        let is_risky = self.lost_at >= Some(began);
+        let known = if is_risky { 0 } else { known };
+        let lost = all.put[..known].iter().find(|(element, ..)| !found.contains(element));
+        if let Some((lost, ..)) = lost.filter(|_| !is_torn) {
             return wrong(&format!("{lost} is missing"));
         }
-        all.extend(moves.put());
+        let put = moves.put().filter(|_| !is_risky);
+        all.put.extend(put.map(|element| (element, began, now)));
         Ok(())
     }
 
@@ -145,15 +191,16 @@ impl Moved {
         for (key, _, text) in contents {
             let Some(group) = group_of(key) else { continue };
             for element in elements_of(text).unwrap_or_default() {
-                if !left.entry(group).or_default().insert(element.clone()) {
+                let is_torn = self.groups.get(group).is_some_and(|group| group.is_torn);
+                if !left.entry(group).or_default().insert(element.clone()) && !is_torn {
                     return Err(format!("{element} is in two keys of {group} at the end"));
                 }
             }
         }
-        for (group, all) in &self.0 {
+        for (group, all) in self.groups.iter().filter(|(_, all)| !all.is_torn) {
             let left = left.get(group.as_str());
-            if let Some(lost) = all.iter().find(|one| !left.is_some_and(|left| left.contains(*one)))
-            {
+            let mut put = all.put.iter().map(|(element, ..)| element);
+            if let Some(lost) = put.find(|one| !left.is_some_and(|left| left.contains(*one))) {
                 return Err(format!("{lost} is missing from {group} at the end"));
             }
         }
@@ -201,11 +248,11 @@ mod tests {
             Reply::Array([Reply::Int(1)].into_iter().chain(sets).collect())
         };
         let mut moved = Moved::default();
-        assert_eq!(moved.end(&moves, 0, &answer([&["e1"], &[], &["e0"]])), Ok(()));
+        assert_eq!(moved.end(&moves, 0, &answer([&["e1"], &[], &["e0"]]), (1, 2)), Ok(()));
         assert_eq!(moved.known(&moves), 1);
-        assert_eq!(moved.end(&moves, 1, &answer([&[], &["e1"], &[]])), Ok(()));
+        assert_eq!(moved.end(&moves, 1, &answer([&[], &["e1"], &[]]), (3, 4)), Ok(()));
         for sets in [[&["e1"][..], &["e1"], &[]], [&[], &["e2"], &[]]] {
-            assert!(moved.end(&moves, 1, &answer(sets)).is_err(), "{sets:?}");
+            assert!(moved.end(&moves, 1, &answer(sets), (5, 6)).is_err(), "{sets:?}");
         }
         let entry = |number: u64, text: &str| {
             (format!("moved:set:0:{number}"), String::new(), text.to_owned())

@@ -382,9 +382,11 @@ impl Nemesis {
             }
             Fault::Blackout => {
                 world.note_sound();
+                world.note_outage();
                 world.probe("disk: the power of all nodes goes", 1);
                 for node in 0..world.nodes.len() {
                     if world.nodes[node].up {
+                        world.check_interval(node);
                         world.end_process(node, true);
                         self.died(world, Process::Node(node));
                     }

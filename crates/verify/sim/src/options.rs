@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_meerkat::Isolation;
-use quorate_node::EngineConfig;
+use quorate_node::{Durability, EngineConfig};
 use quorate_types::Duration;
 
 use crate::disk_faults::DISK_PROBES;
@@ -250,6 +250,28 @@ impl FromStr for Isolations {
     }
 }
 
+/// A choice of durability, as users give it: `None` is "any", where the seed decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Durabilities(pub Option<Durability>);
+
+impl fmt::Display for Durabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or("any", Durability::name))
+    }
+}
+
+impl FromStr for Durabilities {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, Durability::named(text)) {
+            ("any", _) => Ok(Self(None)),
+            (_, Some(named @ (Durability::Async | Durability::Sync))) => Ok(Self(Some(named))),
+            _ => Err(format!("'{text}' keeps nothing on disks; use sync, async or any")),
+        }
+    }
+}
+
 /// The knobs of a run. [`Options::new`] has the defaults; a sweep draws some of them per seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -277,6 +299,8 @@ pub struct Options {
     pub large: Option<u32>,
     /// Whether nodes have disks and keep logs, so that the power of all may go.
     pub disks: bool,
+    /// What keyspaces on disks promise; drawn per seed and keyspace if `None`.
+    pub durability: Option<Durability>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
     /// How many clients.
@@ -307,6 +331,7 @@ impl Options {
             records: None,
             large: None,
             disks: false,
+            durability: None,
             faults: Faults::ALL,
             clients: 8,
             keys: 5,
@@ -375,6 +400,10 @@ mod tests {
         for workload in Workload::ALL {
             assert_eq!(workload.to_string().parse(), Ok(workload));
         }
+        for name in ["any", "sync", "async"] {
+            assert_eq!(name.parse::<Durabilities>().unwrap().to_string(), name);
+        }
+        assert!("memory".parse::<Durabilities>().unwrap_err().contains("sync"));
         for name in ["any", "strict", "serializable"] {
             assert_eq!(name.parse::<Isolations>().unwrap().to_string(), name);
         }

@@ -10,6 +10,7 @@ use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNan
 use crate::collections;
 use crate::disks::NodeDisk;
 use crate::loader;
+use crate::losses::{Left, Unflushed};
 use crate::monotonic::Monotonic;
 use crate::trace::At;
 use crate::turns::DueTurns;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) wall_error: i64,
     /// Its disk, if it has one.
     pub(crate) disk: Option<NodeDisk>,
+    /// What the last process had when it ended.
+    pub(crate) left: Left,
 }
 
 /// One lane of a process, and its driver's state.
@@ -55,6 +58,10 @@ pub(crate) struct LaneHost {
     pub(crate) wake_at: u64,
     /// The time until which it stands still, if it does.
     stopped_until: Option<u64>,
+    /// When it has gone on for the last time.
+    went_on_at: u64,
+    /// When it has appended what may not be durable.
+    pub(crate) unflushed: Unflushed,
     /// Events that it will find when it goes on.
     backlog: Vec<Event>,
     /// The turn was interrupted before its output left.
@@ -77,6 +84,11 @@ impl LaneHost {
     /// Whether it stands still.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped_until.is_some()
+    }
+
+    /// Whether it has stood still since then.
+    pub(crate) fn was_stopped_since(&self, time: u64) -> bool {
+        self.is_stopped() || self.went_on_at >= time
     }
 
     /// Called after each turn. Asserts now and then the invariants between turns; the tests of the
@@ -200,6 +212,8 @@ impl World {
                 reads: Vec::new(),
                 wake_at: u64::MAX,
                 stopped_until: None,
+                went_on_at: 0,
+                unflushed: Unflushed::default(),
                 backlog: Vec::new(),
                 interrupted: false,
                 turns: 0,
@@ -226,11 +240,15 @@ impl World {
     /// Ends a process without warning; its unsent messages are lost. Its node may lose power with it.
     pub(crate) fn kill(&mut self, node: usize) {
         let power = self.draw_power(node);
+        if (0..self.nodes.len()).all(|other| other == node || !self.nodes[other].up) {
+            self.note_outage();
+        }
         self.end_process(node, power);
     }
 
     /// Ends a process without warning, with the power of its node or without.
     pub(crate) fn end_process(&mut self, node: usize, power: bool) {
+        self.note_left(node);
         self.end_disk(node, power);
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
@@ -342,6 +360,7 @@ impl World {
                 continue;
             }
             host.stopped_until = None;
+            host.went_on_at = time;
             backlog.append(&mut host.backlog);
             let interrupted = std::mem::take(&mut host.interrupted);
             self.trace.event(&[time, 4, u64::from(id.0), lane as u64], || {

@@ -83,42 +83,43 @@ impl QueueStep {
     pub(crate) fn end(
         &self,
         outcome: &Outcome<Reply<'static>>,
-        (began, ended): (u64, u64),
+        span @ (began, ended): (u64, u64),
         queues: &mut Queues,
     ) -> Result<(), String> {
         let element = || Bytes::from(self.words.last().map_or("", String::as_str));
         match (self.does, outcome) {
-            (_, Outcome::Refused(_)) | (Does::Move | Does::Group, _) => {}
+            (_, Outcome::Refused(_)) | (Does::Group, _) => {}
+            (Does::Move, _) => queues.moved(span),
             // It stays, so it isn't lost with an answer.
-            (Does::Add, Outcome::Unknown) => queues.put(element(), false),
+            (Does::Add, Outcome::Unknown) => queues.put(element(), None),
             (Does::Deliver, Outcome::Unknown) => {}
             (Does::Add, Outcome::Done(Reply::Bulk(id))) => {
                 let id = id_of(id).ok_or(format!("{self} was given {}", id.escape_ascii()))?;
-                queues.put(element(), false);
+                queues.put(element(), None);
                 queues.added(&self.words[1], element(), id, (began, ended));
             }
             (Does::Deliver, Outcome::Done(Reply::Error(text))) if text.starts_with("NOGROUP") => {}
             (Does::Deliver, Outcome::Done(reply)) => {
                 let entries = entries(reply).ok_or(format!("{self} was answered {reply:?}"))?;
-                entries.into_iter().for_each(|element| queues.got(element));
+                entries.into_iter().for_each(|element| queues.got(element, span));
             }
-            (Does::Put, Outcome::Unknown) => queues.put(element(), false),
+            (Does::Put, Outcome::Unknown) => queues.put(element(), None),
             (Does::Take, Outcome::Unknown) => {
                 let most = if self.words[0] == "BLMPOP" { 2 } else { 1 };
                 (0..most).for_each(|_| queues.lost_answer());
             }
-            (Does::Put, Outcome::Done(Reply::Int(1..))) => queues.put(element(), true),
+            (Does::Put, Outcome::Done(Reply::Int(1..))) => queues.put(element(), Some(span)),
             (Does::Take, Outcome::Done(reply)) if self.words[0].starts_with('B') => {
                 for element in elements(reply).ok_or(format!("{self} was answered {reply:?}"))? {
-                    queues.got(element);
+                    queues.got(element, span);
                 }
             }
             (Does::Take, Outcome::Done(reply)) => match collections::to_answer(reply) {
                 Answer::Value(None) => {}
-                Answer::Value(Some(element)) => queues.got(element),
+                Answer::Value(Some(element)) => queues.got(element, span),
                 Answer::Array(items) => match &items[..] {
                     [] => {}
-                    [Answer::Value(Some(element)), _] => queues.got(element.clone()),
+                    [Answer::Value(Some(element)), _] => queues.got(element.clone(), span),
                     _ => return Err(format!("{self} was answered {reply:?}")),
                 },
                 _ => return Err(format!("{self} was answered {reply:?}")),

@@ -31,7 +31,7 @@ use crate::intent::Intent;
 use crate::keyspaces::ClientId;
 use crate::links::Links;
 use crate::operator::{Ask, Wish};
-use crate::options::{Isolations, Options};
+use crate::options::{Durabilities, Isolations, Options};
 use crate::session_plan::{SessionAction, SessionStep};
 use crate::sweep::FailureKind;
 
@@ -303,6 +303,7 @@ impl fmt::Display for Script {
         number(f, "large", options.large)?;
         if options.disks {
             writeln!(f, "disks yes")?;
+            writeln!(f, "durability {}", Durabilities(options.durability))?;
         }
         writeln!(f, "shapes {}", options.shapes)?;
         writeln!(f, "beside {}", options.beside)?;
@@ -548,6 +549,7 @@ impl Script {
             "records" => options.records = Some(number(value)?),
             "large" => options.large = Some(number(value)?),
             "disks" if value == "yes" => options.disks = true,
+            "durability" => options.durability = value.parse::<Durabilities>()?.0,
             "shapes" => options.shapes = value.parse()?,
             "beside" => options.beside = value.parse()?,
             "faults" => options.faults = value.parse()?,

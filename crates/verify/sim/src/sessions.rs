@@ -17,6 +17,7 @@ use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
 use crate::keyspaces::Keyspace;
+use crate::losses::Losing;
 use crate::process::Entry;
 use crate::session_plan::{Asks, SessionAction, SessionStep};
 use crate::trace::At;
@@ -85,6 +86,17 @@ struct Client {
     session_steps: VecDeque<SessionStep>,
 }
 
+/// An answer to a call.
+struct Answered {
+    reply: Reply<'static>,
+    at: u64,
+    keyspace: KeyspaceId,
+    /// The counters and what each was afterwards.
+    counted: Vec<(String, i64)>,
+    /// Whether its client waited for it.
+    is_acknowledged: bool,
+}
+
 /// The effects of calls on one counter.
 #[derive(Default)]
 struct Count {
@@ -102,7 +114,7 @@ pub(crate) struct SessionClients {
     tries: BTreeMap<u64, Try>,
     next: u64,
     /// The first answer to each call.
-    answers: BTreeMap<(LeaseId, u64), Reply<'static>>,
+    answers: BTreeMap<(LeaseId, u64), Answered>,
     counts: BTreeMap<(KeyspaceId, String), Count>,
     working: bool,
     scripted: bool,
@@ -185,6 +197,31 @@ impl SessionClients {
             record,
             session_steps: Vec::new(),
             complaints: Vec::new(),
+        }
+    }
+
+    /// What was answered last may be lost: then a call that is tried again runs again. What it has done to
+    /// some of its counters may be there all the same, and its record lost, if a loss may be torn.
+    pub(crate) fn power_lost(&mut self, keyspace: KeyspaceId, Losing { loss, torn }: Losing) {
+        let is_lost = |answered: &Answered| {
+            answered.keyspace == keyspace && loss.takes(answered.at, answered.at)
+        };
+        for (_, answered) in self.answers.extract_if(.., |_, answered| is_lost(answered)) {
+            let halves = u64::from(torn && answered.counted.len() > 1);
+            for (key, count) in answered.counted {
+                let counts = self.counts.entry((keyspace, key)).or_default();
+                counts.seen.remove(&count);
+                let acknowledged = u64::from(answered.is_acknowledged);
+                counts.acknowledged -= acknowledged;
+                counts.unknown += acknowledged + halves;
+            }
+        }
+        let sessions = self.clients.iter().filter_map(|client| client.session.as_ref());
+        let open = sessions.flat_map(|session| session.open.values());
+        for open in open.filter(|open| torn && open.keyspace == keyspace && open.keys.len() > 1) {
+            for key in &open.keys {
+                self.counts.entry((keyspace, key.clone())).or_default().unknown += 1;
+            }
         }
     }
 
@@ -590,7 +627,9 @@ impl SessionClients {
             unreachable!("a request for a lease is answered as such")
         };
         match outcome {
-            Outcome::Done(reply) => self.done(one.client, call, (*keyspace, keys), reply),
+            Outcome::Done(reply) => {
+                self.done(one.client, call, (*keyspace, keys), (reply, world.time));
+            }
             Outcome::Refused(Refusal::CallError(why)) => {
                 let session = self.clients[one.client].session.as_ref();
                 let session = session.filter(|session| session.grant.lease == call.lease);
@@ -610,10 +649,10 @@ impl SessionClients {
         index: usize,
         call: &Call,
         (keyspace, keys): (KeyspaceId, &[String]),
-        reply: Reply<'static>,
+        (reply, at): (Reply<'static>, u64),
     ) {
         let id = (call.lease, call.sequence);
-        if let Some(first) = self.answers.get(&id) {
+        if let Some(Answered { reply: first, .. }) = self.answers.get(&id) {
             if *first != reply {
                 self.complaints.push(format!("{call:?} is answered {first:?} and {reply:?}"));
             }
@@ -631,23 +670,26 @@ impl SessionClients {
             return self.complaints.push(format!("{call:?} is answered {reply:?}"));
         }
         // The client may have given the call up: then the call counts as unknown.
-        for (key, count) in keys.iter().zip(counted) {
+        let counted: Vec<(String, i64)> = keys.iter().cloned().zip(counted).collect();
+        for (key, count) in &counted {
             let counts = self.counts.entry((keyspace, key.clone())).or_default();
-            if !counts.seen.insert(count) {
+            if !counts.seen.insert(*count) {
                 self.complaints.push(format!("{call:?} and another call both saw {key} = {count}"));
             }
         }
-        self.answers.insert(id, reply);
         let session = self.clients[index].session.as_mut();
-        let Some(session) = session.filter(|session| session.grant.lease == call.lease) else {
-            return;
-        };
-        if session.open.remove(&call.sequence).is_some() {
+        let session = session.filter(|session| session.grant.lease == call.lease);
+        let mut is_acknowledged = false;
+        if let Some(session) = session
+            && session.open.remove(&call.sequence).is_some()
+        {
+            is_acknowledged = true;
             session.requests.complete(call.sequence);
             for key in keys {
                 self.counts.entry((keyspace, key.clone())).or_default().acknowledged += 1;
             }
         }
+        self.answers.insert(id, Answered { reply, at, keyspace, counted, is_acknowledged });
     }
 
     /// A try ended without an answer.

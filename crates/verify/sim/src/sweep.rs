@@ -23,6 +23,7 @@ use crate::loader::Loader;
 use crate::nemesis::Nemesis;
 use crate::process::{Entry, Node};
 use crate::queues;
+use crate::risks::Risks;
 use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
@@ -346,8 +347,7 @@ impl<'a> Simulation<'a> {
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let disks = options.disks.then(|| Rng::new(seed ^ u64::from_le_bytes(*b"of disks")));
         if disks.is_some() {
-            make_durable(&mut nodes);
-            text.push_str(", disks");
+            text.push_str(&make_durable(&mut nodes, seed, options));
         }
         let mut world = World::new(nodes, network, faults, rng, disks, options.trace);
         let ids: Vec<KeyspaceId> = world.keyspaces.iter().map(|keyspace| keyspace.id).collect();
@@ -571,8 +571,21 @@ impl<'a> Simulation<'a> {
         while let Some(guest) = world.died_guests.pop() {
             users.iter_mut().for_each(|users| users.clients.guest_died(world, guest));
         }
+        if std::mem::take(&mut world.losses_changed) {
+            Self::tell_losses(world, users, sessions);
+        }
         while let Some(process) = self.world.ambushed.pop() {
             self.nemesis.died(&mut self.world, process);
+        }
+    }
+
+    /// Clients that judge answers as they come are told what may be lost.
+    fn tell_losses(world: &World, users: &mut [Users], sessions: &mut SessionClients) {
+        for (keyspace, users) in world.keyspaces.iter().zip(users) {
+            let Some(losing) = world.losing(keyspace) else { continue };
+            users.clients.lose(losing);
+            users.loader.lose(losing.loss);
+            sessions.power_lost(keyspace.id, losing);
         }
     }
 
@@ -764,18 +777,23 @@ impl<'a> Simulation<'a> {
         let contents = self.contents.take().unwrap_or_else(|| self.all_contents());
         let misled = self.world.misled_operator();
         let (time, unleased) = (self.world.time, self.world.unleased());
+        let losses: Vec<_> = self.world.keyspaces.iter().map(|it| self.world.losses(it)).collect();
+        let torn: Vec<bool> = self.world.keyspaces.iter().map(|it| self.world.tears(it)).collect();
         let trace = self.world.trace.into_lines();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
         let (mut histories, mut stale) = (Vec::new(), false);
         let keyspaces = self.world.keyspaces.iter().zip(contents);
         for ((keyspace, contents), Users { clients, loader }) in keyspaces.zip(self.users) {
+            let number = usize::from(keyspace.id.0);
+            let risks = Risks { losses: &losses[number], torn: torn[number] };
             let mut seen = clients.finish();
+            seen.queues.lose(risks.losses, risks.torn);
             if !beyond {
                 let last = last_reads(&seen.history, &contents, time);
                 seen.history.operations.extend(last);
             }
             let unleased = if keyspace.reads_under_lease() { &unleased[..] } else { &[] };
-            let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), unleased);
+            let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), unleased, risks);
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
             wrong = wrong.or_else(|| misled.clone());
             let complaints = self.channels.as_ref().map(|channels| &channels.complaints);
@@ -784,11 +802,11 @@ impl<'a> Simulation<'a> {
                 wrong = wrong.or_else(|| seen.queues.check_left(&queues::left(&contents)).err());
                 wrong = wrong.or_else(|| queues::lost(&seen.queues, &contents));
                 wrong = wrong.or_else(|| seen.moved.check_left(&contents).err());
-                wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
+                wrong = wrong.or_else(|| lost_appends(&seen.history, &contents, risks));
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
                 wrong = wrong.or_else(|| loader.missing(&contents));
             }
-            stale |= !unleased.is_empty() && had_stale_reads(&seen);
+            stale |= !unleased.is_empty() && had_stale_reads(&seen, risks);
             let history = seen.history;
             if let Some(wrong) = wrong {
                 let message = format!("keyspace {}: {wrong}\n({setup})", keyspace.id.0);

@@ -36,6 +36,7 @@ use crate::collections::{self, Collections};
 use crate::command::Command;
 use crate::intent::Intent;
 use crate::lapses::{self, Lapses};
+use crate::losses::Losing;
 use crate::moves::{Moved, Moves};
 use crate::operations;
 use crate::options::Workload;
@@ -83,8 +84,8 @@ pub(crate) enum Open {
     SettingOwn { key: String, millis: u64, existed: bool, since: u64 },
     /// Moves elements. So many were known to be there.
     Moving { moves: Moves, known: usize },
-    /// Changes the pair.
-    Pairing,
+    /// Changes the pair, or deletes it.
+    Pairing { unpairs: bool },
     /// Reads the pair.
     Looking,
 }
@@ -185,6 +186,13 @@ pub(crate) struct Transactions {
     ycsb: Generator,
     /// Elements that are moved.
     pub(crate) moved: Moved,
+    /// When a change of the pair has ended last.
+    paired: u64,
+    /// When a loss may have taken one half of a change of the pair.
+    unpaired_at: Option<u64>,
+    /// When something was lost for the last time, and when that may have been a part of a transaction.
+    lost_at: Option<u64>,
+    torn_at: Option<u64>,
     /// Transfers between accounts.
     pub(crate) bank: Recorder<TxnHistory>,
     /// Answers that no history explains.
@@ -215,8 +223,22 @@ impl Transactions {
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
             ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
             moved: Moved::default(),
+            paired: 0,
+            unpaired_at: None,
+            lost_at: None,
+            torn_at: None,
             bank,
             complaints: Vec::new(),
+        }
+    }
+
+    /// What was answered last may be lost.
+    pub(crate) fn lose(&mut self, losing: Losing) {
+        self.moved.lose(losing);
+        self.lost_at = Some(losing.loss.at);
+        self.torn_at = self.lost_at.filter(|_| losing.torn);
+        if self.paired >= losing.loss.from {
+            self.unpaired_at = self.unpaired_at.max(self.torn_at);
         }
     }
 
@@ -349,12 +371,20 @@ impl Transactions {
             Intent::Update { reads, writes } => {
                 Self::watch(reads.clone(), Then::Set(writes.clone()))
             }
-            Intent::Pair(value) => (Open::Pairing, Self::calls(&[pair_with(value)])),
-            Intent::Unpair => (Open::Pairing, Self::calls(&[vec!["DEL", PAIR[0], PAIR[1]]])),
+            Intent::Pair(value) => {
+                (Open::Pairing { unpairs: false }, Self::calls(&[pair_with(value)]))
+            }
+            Intent::Unpair => {
+                let delete = vec!["DEL", PAIR[0], PAIR[1]];
+                (Open::Pairing { unpairs: true }, Self::calls(&[delete]))
+            }
             Intent::Swap => {
                 let [a, b, swap] = PAIR;
                 let renames = [["RENAME", a, swap], ["RENAME", b, a], ["RENAME", swap, b]];
-                (Open::Pairing, Self::calls(&renames.map(|words| words.to_vec())))
+                (
+                    Open::Pairing { unpairs: false },
+                    Self::calls(&renames.map(|words| words.to_vec())),
+                )
             }
             Intent::Look => {
                 (Open::Looking, Self::calls(&[vec!["MGET", PAIR[0], PAIR[1], PAIR[2]]]))
@@ -570,9 +600,17 @@ impl Transactions {
                 })
             }
             outcome => {
-                self.not_done(open, &outcome, history);
+                self.not_done(open, &outcome, span, history);
                 None
             }
+        }
+    }
+
+    /// Notes that a change of the pair has ended.
+    fn note_paired(&mut self, (began, now): (u64, u64)) {
+        self.paired = now;
+        if self.torn_at >= Some(began) {
+            self.unpaired_at = self.torn_at;
         }
     }
 
@@ -580,6 +618,7 @@ impl Transactions {
         &mut self,
         open: Open,
         outcome: &Outcome<Reply<'static>>,
+        span: (u64, u64),
         history: &Recorder<TxnHistory>,
     ) {
         let refused = matches!(outcome, Outcome::Refused(_));
@@ -593,9 +632,9 @@ impl Transactions {
             Open::Watching { .. }
             | Open::WatchingOwn { .. }
             | Open::SettingOwn { .. }
-            | Open::Moving { .. }
-            | Open::Pairing
             | Open::Looking => return,
+            Open::Moving { moves, .. } => return self.moved.never_known(&moves, span),
+            Open::Pairing { .. } => return self.note_paired(span),
             Open::Lapsing(_) | Open::Fading(_) | Open::Queueing(_) => {
                 unreachable!("it has ended already")
             }
@@ -616,7 +655,7 @@ impl Transactions {
             Open::Single(invocation, action) => {
                 history.done(invocation, operations::to_answer(&action, reply));
             }
-            Open::Moving { moves, known } => self.moved.end(&moves, known, reply)?,
+            Open::Moving { moves, known } => self.moved.end(&moves, known, reply, (began, now))?,
             Open::Steps { txn, steps, form, of_accounts } => {
                 let recorder = if of_accounts { &self.bank } else { history };
                 recorder.committed(txn, at, effects(&steps, form, reply)?);
@@ -653,6 +692,7 @@ impl Transactions {
             }
             Open::SettingOwn { key, millis, existed, since }
                 if *reply == Reply::NullArray
+                    && self.lost_at.is_none_or(|lost| lost < since)
                     && self
                         .lapses
                         .as_ref()
@@ -665,7 +705,10 @@ impl Transactions {
                     lapses.ended_own(process, key, millis);
                 }
             }
-            Open::Pairing => {}
+            Open::Pairing { unpairs } => {
+                self.unpaired_at = self.unpaired_at.filter(|lost| !unpairs || began < *lost);
+                self.note_paired((began, now));
+            }
             Open::Lapsing(_) | Open::Fading(_) | Open::Queueing(_) => {
                 unreachable!("it has ended already")
             }
@@ -673,7 +716,9 @@ impl Transactions {
                 let Reply::Array(values) = reply else {
                     return Err(format!("a look at the pair was answered {reply:?}"));
                 };
-                if values.len() != 3 || values[0] != values[1] || values[2] != Reply::Null {
+                let is_pair =
+                    values.len() == 3 && values[0] == values[1] && values[2] == Reply::Null;
+                if !is_pair && self.unpaired_at.is_none() {
                     return Err(format!("the keys of a pair differ: {values:?}"));
                 }
             }

@@ -18,6 +18,7 @@ use crate::disks::NodeDisk;
 use crate::flow::Flow;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
+use crate::losses::{Left, Outage};
 use crate::monotonic::Monotonic;
 use crate::network::{Fates, Network, describe, hash};
 use crate::operator::Operator;
@@ -192,6 +193,10 @@ pub(crate) struct World {
     pub(crate) with_the_next_request: Vec<Fault>,
     /// When no node ran for the last time, so that nobody remembers what is on no disk.
     pub(crate) powerless_at: Option<u64>,
+    /// The times at which no node was left that ran.
+    pub(crate) outages: Vec<Outage>,
+    /// Clients are to be told of the last of them.
+    pub(crate) losses_changed: bool,
     /// Which disks may rot, and have.
     pub(crate) rot: Rot,
     /// Nodes that have just died, for the clients.
@@ -249,6 +254,8 @@ impl World {
             ambush: None,
             with_the_next_request: Vec::new(),
             powerless_at: None,
+            outages: Vec::new(),
+            losses_changed: false,
             rot: Rot::default(),
             died: Vec::new(),
             died_guests: Vec::new(),
@@ -280,6 +287,7 @@ impl World {
                 monotonic: Monotonic::new(rng.below(1 << 40), rate_ppm),
                 wall_error: 0,
                 disk: disks.as_mut().map(|rng| NodeDisk::new(rng.fork())),
+                left: Left::NOTHING,
             };
             world.nodes.push(node);
         }

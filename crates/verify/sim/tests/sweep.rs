@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use quorate_node::Durability;
 use quorate_sim::{
     Beside, Engine, Faults, Options, Script, Workload, record, replay, run, shrink, sweep,
 };
@@ -122,6 +123,25 @@ fn nodes_with_disks_survive_what_disks_do() {
     let options = with_disks(Engine::Hermes);
     for wanted in options.disk_probes().filter(|name| !is_rare(name)).chain(restores) {
         assert!(reached.contains(&wanted), "never: {wanted}");
+    }
+}
+
+/// Promises do not wait for disks. Whoever dies while others live, nothing is lost; with all power, what was
+/// answered last, a suffix of each key.
+#[test]
+fn what_was_answered_last_may_be_lost_with_all_power() {
+    for (engine, count) in
+        [(Engine::Hermes, 6), (Engine::Meerkat, 4), (Engine::Zeus, 4), (Engine::Local, 4)]
+    {
+        let durability = Some(Durability::Async);
+        let count = asked_for().unwrap_or(count);
+        let probes = assert_passes(&Options { durability, ..with_disks(engine) }, count, 200);
+        let reached =
+            |wanted: &str| probes.iter().any(|(name, times)| *name == wanted && *times > 0);
+        assert!(reached("disk: the power of all nodes goes"));
+        if matches!(engine, Engine::Meerkat | Engine::Zeus) {
+            assert!(reached(&format!("{engine}: takes in what its log has lost")));
+        }
     }
 }
 

@@ -70,6 +70,16 @@ pub fn check_bank(
     Ok(summary)
 }
 
+/// What the accounts held together when a transaction first read all of them, if one did. For a bank of
+/// which nobody knows how much is left.
+pub fn bank_total(records: &[TxnRecord], accounts: &[Bytes]) -> Option<i64> {
+    let numbers: HashMap<&Bytes, usize> = accounts.iter().zip(0..).collect();
+    let committed = records.iter().filter(|record| record.committed_at().is_some());
+    let read = committed.filter_map(|record| Some(balances(record, &numbers).ok()?.0));
+    let mut sums = read.filter(|before| before.len() == accounts.len());
+    sums.next().and_then(|before| i64::try_from(before.values().sum::<i128>()).ok())
+}
+
 type Balances = HashMap<usize, i128>;
 
 /// The balances that a transaction read before it changed them, and the balances that it wrote.

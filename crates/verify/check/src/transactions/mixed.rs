@@ -95,7 +95,7 @@ pub fn check_txn_history(history: &TxnHistory, model: Model) -> TxnReport {
             options.budget = SHARED_BUDGET + SHARED_BUDGET_PER_OPERATION * all;
         }
         let operations: Vec<&Operation> = operations.iter().collect();
-        check_key(&key, &operations, history.header.initial, &options, &mut report);
+        check_key(&key, &operations, &[], history.header.initial, &options, &mut report);
     }
     // Where the check of transactions decided, an undecided search changes nothing; where it did
     // not, its own verdict says so.

@@ -48,7 +48,7 @@ use observe::{Knowledge, Observed};
 use versions::Versioned;
 
 pub use anomaly::{Anomaly, AnomalyKind};
-pub use bank::{BankSummary, balance, check_bank};
+pub use bank::{BankSummary, balance, bank_total, check_bank};
 pub use mixed::{TxnReport, check_txn_history};
 pub(crate) use single::{AllTransactions, all_transactions};
 

@@ -167,6 +167,16 @@ impl<'a> Versions<'_, 'a> {
         invoke(one) < self.end(other) && invoke(other) < self.end(one)
     }
 
+    /// Whether another one of these transactions has changed a key that this one has.
+    fn is_beside(&self, txn: u32, txns: &[u32]) -> bool {
+        let index = self.index();
+        let changed = |access: &&Access<'_>| access.changes();
+        index.of_txn(txn).iter().filter(changed).any(|access| {
+            let mut others = txns.iter().filter(|other| **other != txn);
+            others.any(|other| index.access(*other, access.key).as_ref().is_some_and(changed))
+        })
+    }
+
     /// Puts the writers of each key in order.
     fn place(&mut self) -> Result<(), Anomaly> {
         let mut owners: BTreeMap<Timestamp, Vec<u32>> = BTreeMap::new();
@@ -187,11 +197,13 @@ impl<'a> Versions<'_, 'a> {
             }
             owners.push(access.txn);
         }
-        // Nobody can say where among several one stands whose client was never answered.
-        for txn in owners.into_values().filter(|txns| txns.len() > 1).flatten() {
-            if self.end(txn) == u64::MAX {
-                self.stamps[txn as usize] = None;
-            }
+        // Nobody can say where among several one stands whose client was never answered, unless they have
+        // changed different keys.
+        for txns in owners.values().filter(|txns| txns.len() > 1) {
+            let unanswered = txns.iter().filter(|txn| self.end(**txn) == u64::MAX);
+            let lost: Vec<u32> =
+                unanswered.filter(|txn| self.is_beside(**txn, txns)).copied().collect();
+            lost.into_iter().for_each(|txn| self.stamps[txn as usize] = None);
         }
         let mut unplaced = vec![false; self.stamps.len()];
         for access in self.present().filter(|access| access.changes()).collect::<Vec<_>>() {
@@ -206,7 +218,9 @@ impl<'a> Versions<'_, 'a> {
         for access in &self.index().accesses {
             let aborted = self.index().records[access.txn as usize].is_aborted();
             let deletes = access.written.last() == Some(&None);
-            if deletes && !aborted && self.stamps[access.txn as usize].is_none() {
+            let txn = access.txn as usize;
+            let is_placed = self.stamps[txn].is_some() && self.knowledge.present[txn];
+            if deletes && !aborted && !is_placed {
                 self.open[access.key as usize] = true;
             }
         }

@@ -6,6 +6,7 @@ mod collections;
 mod elle;
 mod files;
 mod generated;
+mod losses;
 mod mixed;
 mod support;
 mod txn_anomalies;
