@@ -292,6 +292,9 @@ fn are_reached(addresses: &[String], keys: &Keys, seen: &Mutex<Seen>) -> Result<
     Ok(())
 }
 
+/// When a client waited for an answer. Nothing that was answered may ever be lost here, so it does not matter.
+const AT_ANY_TIME: (u64, u64) = (0, 0);
+
 /// Puts elements into the queue, counts them, and adds them to the set.
 fn produce(keys: &Keys, seen: &Mutex<Seen>, mut client: Client, number: usize, stop: &AtomicBool) {
     for unique in 0_u64.. {
@@ -304,7 +307,8 @@ fn produce(keys: &Keys, seen: &Mutex<Seen>, mut client: Client, number: usize, s
         let mut all = lock(seen);
         all.count(&end);
         if !matches!(end, End::Refused) {
-            all.queues.put(element.as_str().into(), matches!(end, End::Done(_)));
+            let acknowledged = matches!(end, End::Done(_)).then_some(AT_ANY_TIME);
+            all.queues.put(element.as_str().into(), acknowledged);
         }
         drop(all);
         let end = client.ask(&["HINCRBY", &keys.tally, "count", "1"]);
@@ -350,7 +354,9 @@ fn consume(keys: &Keys, seen: &Mutex<Seen>, mut client: Client, number: usize, s
             // An array of nothing: nothing came while it waited.
             End::Done(Reply::Array(pair)) => match pair.as_slice() {
                 [] => {}
-                [_, Reply::Bulk(Some(element))] => all.queues.got(Bytes(element.clone())),
+                [_, Reply::Bulk(Some(element))] => {
+                    all.queues.got(Bytes(element.clone()), AT_ANY_TIME);
+                }
                 _ => all.anomalies.push(format!("BLPOP answers {pair:?}")),
             },
             End::Done(other) => all.anomalies.push(format!("BLPOP answers {other:?}")),

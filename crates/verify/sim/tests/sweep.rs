@@ -126,7 +126,7 @@ fn nodes_with_disks_survive_what_disks_do() {
     }
 }
 
-/// Promises do not wait for disks. Whoever dies while others live, nothing is lost; with all power, what was
+/// Promises do not wait for disks. Nothing is lost while any node lives; with all power, what was
 /// answered last, a suffix of each key.
 #[test]
 fn what_was_answered_last_may_be_lost_with_all_power() {

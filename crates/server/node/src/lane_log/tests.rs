@@ -239,8 +239,8 @@ fn what_was_found_is_written_again_before_anything_rests_on_it() {
 fn with_a_rotten_tail(mut host: Host) -> Vec<Vec<u8>> {
     const FILE: &str = "lane-0000-00000000.segment";
     let content = host.files.content(FILE);
-    let blocks = content.chunks(4096).enumerate().skip(1);
-    let (last, block) = blocks.filter(|(_, block)| block[4] != 0).last().expect("a batch");
+    let mut blocks = content.chunks(4096).enumerate().skip(1);
+    let (last, block) = blocks.rfind(|(_, block)| block[4] != 0).expect("a batch");
     host.files.damage(FILE, last as u64 * 4096 + 28, &[!block[28]]);
     host.restart().1
 }
