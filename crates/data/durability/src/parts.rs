@@ -6,8 +6,8 @@ use quorate_types::{KeyspaceId, Lsn};
 
 use crate::format::{ENTRY_BYTES_MAX, Entry, take_part};
 
-/// A batch whose entries are given out, and an entry of several parts that is not whole yet. The bytes
-/// of the batch stay where they were read; every call is given them.
+/// Where the next entries of a batch lie, and an entry of several parts that is not whole yet. The bytes of
+/// the batch stay where they were read; every call is given them.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     /// Where the rest of the batch is.

@@ -287,8 +287,8 @@ where
         }
     }
 
-    /// The partitions whose groups have no active member in the view, as a bit set. Their data is lost,
-    /// as a person has said: nothing else makes such a view.
+    /// The partitions whose groups have no active member in the view, as a bit set: a person has given up
+    /// their data. Nothing else makes such a view.
     fn lost(&self) -> u64 {
         if mutant!("meerkat_lost_group_awaited") {
             return 0;

@@ -148,9 +148,8 @@ where
         self.ask_donor(now, missing, effects);
     }
 
-    /// Goes on with what is here of partitions of which nobody has more: no member is active there, since a
-    /// person has given up what all of them had, and of the others this node is the eldest. The rest of
-    /// them copy from it once it is active.
+    /// Begins anew the partitions that a person has given up and whose eldest live member this node is: it
+    /// goes on with what it has of them. Their other members copy from it once it is active.
     fn inherit(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let number = |node| self.view.member(node).map(|member| member.number);
         let is_heir = |group: &Group| {

@@ -318,8 +318,8 @@ pub(crate) fn take_in(next: &mut View, mut nodes: Vec<(Returning<'_>, Role)>) ->
 
 /// Whether the data of these active members is all that the view's clients were told.
 fn has_enough(view: &View, kept: NodeSet, config: &Config) -> bool {
-    { active_groups(view, config).into_iter() }
-        .all(|active| is_enough(kept.intersection(active), active, config))
+    let mut groups = active_groups(view, config).into_iter();
+    groups.all(|active| is_enough(kept.intersection(active), active, config))
 }
 
 /// Whether the data of these members of a group is all that clients were told of it; `active` are all that

@@ -222,7 +222,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // Every node has recovered, so this one has applied it.
             return self.turn.say_applied(from, coordinator, slot);
         }
-        // What others know to be committed may have been lost here, and by all that keep it but who replays it.
+        // The sender knows that it is committed. This node may have lost it, and so may all other members: then
+        // it is taken in once more.
         let may_lack = self.may_lack(coordinator, items) && !mutant!("zeus_committed_is_here");
         if !may_lack {
             self.on_committed(now, coordinator, committed, effects);
@@ -332,8 +333,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             wholes.clear();
         }
         let wait = self.wait(now);
-        // Who may lack what was committed replays the transaction, too: it may know that some of its values are
-        // lost everywhere, and a learner hears of that only from what is replayed to it.
+        // A node that may lack the transaction replays it, too: it may know that some of its values are lost
+        // everywhere, and a learner hears of that only from what is replayed to it.
         let sent = complete.as_deref().map_or(checked, Items::trusted);
         let replays = self.may_lack(coordinator, sent) && !mutant!("zeus_in_doubt_replays_nothing");
         let followers = || followers(&self.layout, sent, &call);

@@ -8,8 +8,8 @@
 //! rounds of keys whose owners are gone, and others remember them: the rounds that it begins later are above
 //! all clocks that it has heard of by then, so above all rounds.
 //!
-//! **Heirs** hear the others in the same way: they begin a shard anew after the death, for good, of all nodes that
-//! had it. A node outside the group that owns one of its keys has the value, too, so they ask every live
+//! **Heirs** hear the others in the same way. They begin a shard anew when all nodes that had it have died for
+//! good. A node outside the group that owns one of its keys has the value, too, so they ask every live
 //! member for all that it keeps of the shard, and say that they have copied it when all have answered.
 //!
 //! **Where promises did not wait for the log** (`durability = "async"`), each has lost another part of what

@@ -24,9 +24,9 @@ pub(crate) struct Pause {
 /// What clients wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
-    /// A client has said so, and any client may say that it is over.
+    /// A client asked for it; the `CLIENT UNPAUSE` of any client ends it.
     Client,
-    /// A backup ends.
+    /// A backup asked for it; only that backup ends it.
     Backup,
 }
 
@@ -45,7 +45,7 @@ impl Asked {
 }
 
 impl Pause {
-    /// Whether a command waits, of which the caller knows whether it may change something.
+    /// Whether a command waits. `may_change` says whether it may change something.
     #[inline]
     pub(crate) fn holds(&self, now: Instant, may_change: impl Fn() -> bool) -> bool {
         let holds = |asked: &Asked| asked.lasts(now) && (asked.all.load(Relaxed) || may_change());

@@ -1,10 +1,10 @@
 //! Two threads take turns in running a lane, so that a disk that hangs does not stop it.
 //!
-//! Who writes to a disk can't know when it is let go. So a lane that writes a batch itself is left, for as
-//! long as that takes, where the other thread can take it: in the ordinary case two locks that nobody else
-//! wants. The other thread looks now and then while batches are written. If one takes longer than
-//! [`PATIENCE`], it goes on with the lane, with heartbeats and reads and all that needs no disk. The first
-//! thread is the other one from then on, once the disk lets it go.
+//! A thread that writes to a disk can't know when the call returns. So before it writes a batch it leaves the
+//! lane where the second thread can take it, and takes it back afterwards: usually two locks without
+//! contention. The second thread looks now and then while batches are written. If one takes longer than
+//! [`PATIENCE`], it takes the lane and goes on with heartbeats, reads and all that needs no disk. When the
+//! write of the first thread returns, the two have changed places.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -56,8 +56,8 @@ pub const LIVE_MAX: usize = 500_000;
 pub struct Loss {
     /// What was answered before this is kept.
     pub from: u64,
-    /// What was answered until this may be lost. Only operations of unknown outcome are under way at this
-    /// time, or such as were answered later and may be lost as well.
+    /// What was answered until this may be lost. An operation that is under way at this time has an unknown
+    /// outcome, or was answered later and may be lost as well.
     pub at: u64,
 }
 

@@ -20,7 +20,7 @@ pub struct Queues {
     lost_answers: usize,
     /// When clients waited for elements to be moved.
     moves: Vec<Span>,
-    /// Moves of which a part may be lost: each may have left its element in both places.
+    /// Moves that may be half lost: each may have left its element in both places.
     torn_moves: usize,
     /// Entries that were added to streams, by stream.
     added: BTreeMap<String, Vec<Added>>,

@@ -67,7 +67,7 @@ impl NodeDisk {
         Self { files, under_way: Vec::new(), counted: 0, rng, request_max, faults, trouble }
     }
 
-    /// Whether a request of a lane is under way on whose end its log waits.
+    /// Whether the disk is at work on a request of a lane that is not for a snapshot.
     pub(crate) fn is_under_way(&self, lane: u16) -> bool {
         let is_waited_for = |owner| !matches!(owner, DiskOwner::Snapshot(_));
         self.under_way.iter().any(|work| work.lane == lane && is_waited_for(work.owner))

@@ -50,7 +50,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Of a node whose process has not ended yet.
+    /// What a node has left before its first process has ended.
     pub(crate) const NOTHING: Self = Self { until: 0, is_holder: false };
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Ledger {
     pub(crate) ends: BTreeMap<Timestamp, bool>,
     /// Whether what was decided may be lost with the power.
     pub(crate) is_lossy: bool,
-    /// Whose end may be lost with all who knew it.
+    /// Transactions that ended only at nodes which may have died for good: their end may be lost.
     pub(crate) doubted: BTreeSet<Timestamp>,
 }
 

@@ -265,8 +265,8 @@ fn restart_without(cluster: &mut Cluster, lost: u16) {
     cluster.install(&roles);
 }
 
-/// Node 3 is told, by node 1, that a value of `h` is under way which comes with the transaction whose change of
-/// `d` is lost. `h` belongs to 1 and 3, and node 2 has come back with nothing.
+/// One transaction has changed `d` and `h`, and its change of `d` is lost. Node 1 tells node 3 that a value of
+/// `h` is under way, which that transaction brings. `h` belongs to nodes 1 and 3; node 2 is back with nothing.
 #[test]
 fn a_change_that_is_lost_holds_up_no_key_of_the_same_transaction() {
     let replicas =

@@ -408,7 +408,7 @@ fn a_part_has_these_bytes() {
     assert_eq!(hex, fields.concat());
 }
 
-/// A key of one lane, of which the group is these two of four nodes, in this order.
+/// A key of this lane and of the group of these two of four nodes, in this order.
 fn key_of(lane: u16, nodes: [u16; 2]) -> String {
     let all = (1..=4).map(NodeId).collect();
     let mut names = (0..).map(|number| format!("k{number}"));

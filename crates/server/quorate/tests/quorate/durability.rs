@@ -562,7 +562,7 @@ fn a_node_whose_disk_hangs_stays_a_member_and_answers_reads() {
         other => panic!("{other:?}"),
     };
     let before = epoch(&mut other);
-    // Who opens one of these files from here on waits for a reader that never comes.
+    // A pipe in place of a segment: opening it to write waits for a reader, and none comes.
     for file in segments(&node.seen(&dir)) {
         fs::remove_file(&file).unwrap();
         assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());

@@ -261,7 +261,7 @@ fn pauses_of_clients_and_of_a_backup_end_by_themselves() {
     assert!(!writes(&mut harness) && !reads(&mut harness));
     harness.pass(1000);
     assert!(writes(&mut harness) && reads(&mut harness));
-    // Who waits with everything goes on with what it may while the other pause lasts.
+    // When the pause of everything ends, reads go on, and writes wait until the backup's pause ends.
     harness.talk(admin, "CLIENT PAUSE 100000 WRITE BACKUP");
     harness.talk(admin, "CLIENT PAUSE 1000 ALL");
     let reader = harness.connect();

@@ -197,8 +197,8 @@ impl<'a> Versions<'_, 'a> {
             }
             owners.push(access.txn);
         }
-        // Nobody can say where among several one stands whose client was never answered, unless they have
-        // changed different keys.
+        // Several writes have the same version. The place of one without an answer among them is unknown,
+        // unless they have changed different keys.
         for txns in owners.values().filter(|txns| txns.len() > 1) {
             let unanswered = txns.iter().filter(|txn| self.end(**txn) == u64::MAX);
             let lost: Vec<u32> =

@@ -51,7 +51,7 @@ impl Run {
         self.given_up.extend(lost.into_iter().map(|key| (self.clock, key)));
     }
 
-    /// A member that is down, and in whose group no member lives.
+    /// A member of a group that has no live member.
     pub(super) fn lost_member(&self) -> Option<u16> {
         let is_down = |node: &u16| self.role(*node) == Some(Role::Down);
         let groups = self
