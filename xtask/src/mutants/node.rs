@@ -280,6 +280,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_waits_for_room_to_begin",
+        home: "node",
+        guard: "a node whose disk has no room for what it found says so and ends",
+        checks: &[Tests("node", "a_log_without_room_for_its_last_batch")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_full_disk_takes_updates",
         home: "node",
         guard: "no update begins while the disk has no room for the log",

@@ -137,8 +137,18 @@ impl LaneLog {
 
     /// Whether everything that recovery has found is durable for certain, and what comes has a place.
     fn is_ready(&self) -> bool {
-        let is_durable = self.log.durable() >= self.found_end || mutant!("node_found_is_durable");
-        is_durable && (self.log.has_segment() || self.is_full())
+        self.is_found_durable() && (self.log.has_segment() || self.is_full())
+    }
+
+    fn is_found_durable(&self) -> bool {
+        self.log.durable() >= self.found_end || mutant!("node_found_is_durable")
+    }
+
+    /// Whether the disk has no room for the last batch, which is written once more before this node says
+    /// anything. Nobody is served then, so there is no reason to wait.
+    fn cannot_begin(&self) -> bool {
+        let waits = self.is_full() && !self.log.is_writing() && self.requests.is_empty();
+        waits && !self.is_found_durable() && !mutant!("node_waits_for_room_to_begin")
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -380,6 +390,13 @@ impl Lane {
         self.save_some(now);
         let Some(log) = &mut self.log else { return };
         log.tend(now);
+        if log.cannot_begin() && out.failed.is_none() {
+            out.failed = Some(
+                "the disk has no room for a new segment of the log, which this node needs before it can say \
+                 what it has. Make room, then start the node again"
+                    .into(),
+            );
+        }
         out.disk.append(&mut log.requests);
         let is_full = log.is_full();
         self.tend_room(now, is_full, out);

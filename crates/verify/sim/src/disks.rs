@@ -160,12 +160,13 @@ pub(crate) fn make_durable(configs: &mut [NodeConfig], seed: u64, options: &Opti
 }
 
 impl World {
-    /// Opens the logs of a process that has just begun, and what its node has promised as a voter.
-    pub(crate) fn open_disk(&mut self, node: usize) {
+    /// Opens the logs of a process that has just begun, and what its node has promised as a voter. Returns
+    /// whether there was room for it.
+    pub(crate) fn open_disk(&mut self, node: usize) -> bool {
         let time = self.time;
         let this = &mut self.nodes[node];
         let now = this.clock(time);
-        let Some(disk) = &mut this.disk else { return };
+        let Some(disk) = &mut this.disk else { return true };
         let mut opening = Opening::default();
         let opened = loop {
             let looked = NodeFound::look(&mut disk.files, &this.config);
@@ -175,14 +176,10 @@ impl World {
             }
         };
         opened.damaged_snapshots().for_each(|(file, _)| disk.files.delete(file));
-        if opened.found.voter.1.is_none() {
-            // Who has promised nothing yet takes room for it, and there is some, or nobody starts it.
-            disk.files.set_reserved(0);
-        }
         self.check_opened(node, &opened);
         let Opened { found: NodeFound { lanes, voter }, store, has_data } = opened;
         let this = &mut self.nodes[node];
-        let Some(disk) = &mut this.disk else { return };
+        let Some(disk) = &mut this.disk else { return true };
         for (host, found) in this.lanes.iter_mut().zip(lanes) {
             let seed = disk.rng.next_u64();
             host.lane
@@ -196,23 +193,39 @@ impl World {
         lane.open_voter(now, voter, store).expect("a state of this version");
         // What the node promises comes first. Then what was found is made durable for certain, before the
         // node says anything.
-        self.write_until(node, 1, Lane::is_voter_saved);
-        self.write_until(node, self.nodes[node].lanes.len(), Lane::is_ready);
+        self.write_until(node, 1, Lane::is_voter_saved)
+            && self.write_until(node, self.nodes[node].lanes.len(), Lane::is_ready)
     }
 
-    /// The first lanes of a node write until something is on the disk of each.
-    fn write_until(&mut self, node: usize, lanes: usize, is_there: impl Fn(&Lane) -> bool) {
+    /// The first lanes of a node write until something is on the disk of each. Returns whether it has room
+    /// for that.
+    fn write_until(&mut self, node: usize, lanes: usize, is_there: impl Fn(&Lane) -> bool) -> bool {
         loop {
             for lane in 0..lanes {
                 self.write_log(node, lane);
             }
             let this = &self.nodes[node];
-            if this.lanes[..lanes].iter().all(|host| is_there(&host.lane)) {
-                return;
+            let hosts = &this.lanes[..lanes];
+            if let Some(why) = hosts.iter().find_map(|host| host.out.failed.as_ref()) {
+                let is_full = this.disk.as_ref().is_some_and(|disk| disk.trouble.is_full);
+                assert!(is_full && why.contains("no room"), "{why}");
+                return false;
+            }
+            if hosts.iter().all(|host| is_there(&host.lane)) {
+                return true;
             }
             let id = this.id;
             let ended = self.disk_step(node, false);
             ended.unwrap_or_else(|| panic!("{id:?} waits for its disk in vain"));
+        }
+    }
+
+    /// A process that has found no room on its disk ends at once, and somebody makes room.
+    pub(crate) fn make_room(&mut self, node: usize) {
+        self.probe("disk: has no room for a node that begins", 1);
+        if let Some(disk) = &mut self.nodes[node].disk {
+            disk.end(false);
+            disk.files.set_reserved(0);
         }
     }
 
@@ -223,11 +236,11 @@ impl World {
         let (now, life) = (this.clock(time), this.life);
         let Some(disk) = &mut this.disk else { return };
         let host = &mut this.lanes[lane];
+        assert_eq!(host.out.failed, None, "a process that ends does not write");
         host.lane.write_log(now, &mut host.out);
         if let Some(ends) = host.lane.log_ends() {
             host.unflushed.note(time, ends);
         }
-        assert_eq!(host.out.failed, None, "a process that ends does not write");
         let requests = std::mem::take(&mut host.out.disk);
         let ends = requests.len();
         requests.into_iter().for_each(|request| disk.submit(lane as u16, request, time));

@@ -40,9 +40,9 @@ const OPEN: [&str; 9] = [
 const TAKEOVERS_OPEN: &str = "recovering";
 const TAKEOVERS_BEGUN: &str = "meerkat: backup coordinator takes over";
 
-/// The branch that replays a key whose writer is gone: each one after the loss of all power. It costs as
-/// much as an op.
-const REPLAYS: &str = "hermes: sweep replays an orphan";
+/// The branches that replay what a writer that is gone has begun: after the loss of all power, everything
+/// whose end no log has. Each replay costs as much as an op.
+const REPLAYS: [&str; 2] = ["hermes: sweep replays an orphan", "zeus: a transaction is replayed"];
 
 /// The most timeouts between two tries.
 const WAIT_MAX: u64 = 32;
@@ -192,8 +192,9 @@ impl World {
             open += if OPEN.contains(&name) { value } else { 0 };
             takeovers_open += if name == TAKEOVERS_OPEN { value } else { 0 };
         }
+        let replays = REPLAYS.iter().filter_map(|name| self.probes.get(name)).sum::<u64>();
         Work {
-            ops_begun: self.flow.ops_begun + self.probes.get(REPLAYS).copied().unwrap_or(0),
+            ops_begun: self.flow.ops_begun + replays,
             open,
             takeovers_open,
             takeovers_begun: self.probes.get(TAKEOVERS_BEGUN).copied().unwrap_or(0),

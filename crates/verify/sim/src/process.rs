@@ -223,7 +223,10 @@ impl World {
             .collect();
         let id = this.id;
         self.trace.event(&[time, 1, u64::from(id.0)], || format!("{} start {id:?}", At(time)));
-        self.open_disk(node);
+        if !self.open_disk(node) {
+            self.make_room(node);
+            return self.start(node);
+        }
         for lane in 0..self.nodes[node].lanes.len() {
             self.finish_turn(node, lane);
         }

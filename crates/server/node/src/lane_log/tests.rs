@@ -235,6 +235,27 @@ fn what_was_found_is_written_again_before_anything_rests_on_it() {
     assert!(host.log.is_ready());
 }
 
+#[test]
+fn a_log_without_room_for_its_last_batch_cannot_begin_and_says_so_at_once() {
+    let mut host = Host::new();
+    host.settle();
+    // The segment has no room for another batch, and there is no next one.
+    host.files.set_reserved(u64::MAX);
+    while host.log.waiting() == 0 {
+        host.append(Durability::Sync, &[7; 100_000]);
+        host.settle();
+        assert!(!host.log.cannot_begin(), "it has begun");
+    }
+    let mut host = host.restart().0;
+    assert!(!host.log.is_ready() && !host.log.cannot_begin());
+    host.settle();
+    assert!(!host.log.is_ready() && host.log.cannot_begin());
+    host.files.set_reserved(0);
+    let mut host = host.restart().0;
+    host.settle();
+    assert!(host.log.is_ready() && !host.log.cannot_begin());
+}
+
 /// Damages the last batch, and gives what comes back.
 fn with_a_rotten_tail(mut host: Host) -> Vec<Vec<u8>> {
     const FILE: &str = "lane-0000-00000000.segment";
