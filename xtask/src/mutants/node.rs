@@ -224,6 +224,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_doubtful_absence_read",
+        home: "node",
+        guard: "no lane takes a key for absent while the key's lane may lack keys",
+        checks: &[Tests("node", "absence_is_not_read_while_its_lane_may_lack_keys")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_first_keyspace_is_all",
         home: "node",
         guard: "a node is active once it holds every keyspace, not only the first",

@@ -145,6 +145,11 @@ pub trait Table {
     fn set_writer(&mut self, origin: u64) {
         let _ = origin;
     }
+    /// Whether a key that has no record here may have a value all the same: then nobody but the machine of
+    /// this table says that such a key is absent.
+    fn set_absence_doubted(&mut self, is_doubted: bool) {
+        let _ = is_doubted;
+    }
     /// Has the records of keys that are about to be used fetched from memory, several at a time:
     /// one after the other, each would have to be waited for. Changes nothing.
     fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>);

@@ -16,7 +16,7 @@ use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
 use crate::shared_table::SharedTable;
 use crate::snapshot::Snapshot;
-use crate::sync::{Count, Ordering};
+use crate::sync::{AtomicU32, Count, Ordering};
 use crate::table::LaneTable;
 use crate::watches::{Changes, Watches};
 
@@ -39,6 +39,8 @@ pub(crate) struct Part {
     shards: Box<[Shard]>,
     /// Its keys in order, if the store keeps one.
     order: Option<Order>,
+    /// Not 0 while a key without a record may have a value.
+    absence_doubted: AtomicU32,
 }
 
 /// What a store keeps besides records with packed values.
@@ -100,6 +102,13 @@ impl<M: Meta> Store<M> {
     #[inline]
     pub fn pin(&self) -> Guard {
         reclaim::pin()
+    }
+
+    /// Whether a key with this hash may have a value although there is no record of it. Who wants to take
+    /// absence for an answer asks before it looks for the record: records come before the doubt ends.
+    #[inline]
+    pub fn is_absence_doubted(&self, hash: u64) -> bool {
+        self.part_of(hash).absence_doubted.load(Ordering::Acquire) != 0
     }
 
     /// The record of a key as it is at one moment, with its value's bytes in `scratch` (emptied if
@@ -470,7 +479,11 @@ impl Part {
     fn new(counters: &Counters, ordered: bool) -> Self {
         let shards: Box<[Shard]> = (0..1usize << SHARD_BITS).map(|_| Shard::new()).collect();
         counters.shift_index(0, shards.len() * Shard::EMPTY_BYTES);
-        Self { shards, order: ordered.then(Order::new) }
+        Self { shards, order: ordered.then(Order::new), absence_doubted: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn set_absence_doubted(&self, is_doubted: bool) {
+        self.absence_doubted.store(u32::from(is_doubted), Ordering::Release);
     }
 
     /// The number of records. Reads every shard's count.

@@ -280,6 +280,10 @@ impl<M: Meta> Table for LaneTable<M> {
         self.0.store.set_writer(self.0.lane, NonZeroU64::new(origin));
     }
 
+    fn set_absence_doubted(&mut self, is_doubted: bool) {
+        self.0.store.part(self.0.lane).set_absence_doubted(is_doubted);
+    }
+
     fn find(&self, key: &[u8]) -> Option<Handle> {
         let record = self.0.find(self.hash_of(key), key, &reclaim::pin())?;
         Some(Handle(record.as_ptr()))

@@ -286,6 +286,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             next: Some(Cursor::Records(next)),
             floor: self.floors.floor,
             next_floor: self.floors.next_floor,
+            in_doubt: self.floors.is_in_doubt(),
             entries: &entries,
             gone: Words::of(&gone),
             sessions: &[],

@@ -183,6 +183,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         Self::reset(self, now, incarnation, effects);
     }
 
+    fn is_in_doubt(&self) -> bool {
+        Self::is_in_doubt(self)
+    }
+
     fn pending(&self) -> usize {
         Self::pending(self)
     }

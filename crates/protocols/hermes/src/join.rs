@@ -304,6 +304,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 next,
                 floor: self.floors.floor,
                 next_floor: self.floors.next_floor,
+                in_doubt: self.floors.is_in_doubt(),
                 entries: &entries,
                 gone: Words::NONE,
                 sessions: &sessions,
@@ -436,6 +437,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             None => {
                 self.tracker.end_copy();
                 self.floors.finish_shadow(chunk.floor);
+                if chunk.in_doubt && !mutant!("hermes_shadow_does_not_doubt") {
+                    self.set_doubt(true);
+                }
                 self.copying = Copying::Done;
                 self.append_floors(effects);
                 self.copied_at = match mutant!("hermes_copied_not_durable") {

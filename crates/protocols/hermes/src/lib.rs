@@ -124,6 +124,7 @@ use quorate_machine::{
 use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
+use tombstones::Finished;
 
 pub use quorate_machine::Request;
 
@@ -144,6 +145,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: a group goes on with what its eldest member has",
         "hermes: a record of an earlier life goes",
         "hermes: a record of an earlier life stays",
+        "hermes: absence is doubted",
         "hermes: an update carries a batch of reads",
         "hermes: call completed by a newer version",
         "hermes: call overtaken",
@@ -154,6 +156,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: expired value without VAL replayed",
         "hermes: commit waits for the log",
         "hermes: floor round begins",
+        "hermes: floor round raises nothing",
         "hermes: floor round starts over",
         "hermes: goes on from its log",
         "hermes: op finished by another's replay",
@@ -229,7 +232,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
         assert_eq!(self.queues.len(), self.queue_checks.iter().len(), "every queue has one timer");
         let serves = self.active.contains(self.config.node);
         assert!(!(serves && self.has_base), "what an earlier life left is not served");
-        assert!(self.floors.floor <= self.floors.next_floor, "a floor is prepared before raised");
+        assert!(self.floors.base() <= self.floors.next_floor, "a floor is prepared before raised");
         assert!(self.live || self.ops.is_empty(), "a node that is out has no updates");
         self.tracker.check_invariants();
         for (_, op) in self.ops.iter() {
@@ -353,11 +356,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Message::FloorPrepare { round, version } => {
                 self.on_floor_prepare(now, from, round, version, effects);
             }
-            Message::FloorReady { round, next_floor } => {
-                self.on_floor_ready(from, round, next_floor, effects);
+            Message::FloorReady { round, next_floor, is_swept } => {
+                self.on_floor_ready(from, round, (next_floor, is_swept), effects);
             }
-            Message::FloorCommit { round, version } => {
-                self.on_floor_commit(now, round, version, effects);
+            Message::FloorCommit { round, version, raises } => {
+                self.on_floor_commit(now, Finished { round, version, raises }, effects);
             }
         }
     }

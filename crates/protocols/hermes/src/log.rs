@@ -32,7 +32,9 @@
 //! Invalid, and its writer is nobody's number in the new view: its first reader replays it, and so does
 //! the sweep, which also lists the tombstones among them and notes what expires. Updates of absent keys
 //! wait for the first round of floors. Without that, a log that was flushed behind its promises could
-//! bring back a floor below that of others.
+//! bring back a floor below that of others. Nor is a key taken for absent before all sweeps are over
+//! and others have been asked: its creation may have been in the part of this log that is lost
+//! (`tombstones.rs`).
 
 use alloc::vec::Vec;
 
@@ -249,6 +251,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// All entries are in.
     pub(crate) fn end_restore(&mut self) {
         self.restored = true;
+        // Lanes hear of a view one after the other.
+        self.set_doubt(true);
     }
 
     /// The first view that names this process decides what becomes of what was restored: the state of
@@ -277,7 +281,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         // It has begun no other life: what was restored is this life's. To look at each record would
         // take long, and nobody is served before that; the sweep comes to each anyway.
+        self.doubt_what_others_have();
+    }
+
+    /// Others may have kept more.
+    fn doubt_what_others_have(&mut self) {
         self.floors.doubt();
+        self.set_doubt(true);
     }
 
     /// Nobody has more than this replica has: what an earlier life has left is a part of it.
@@ -290,7 +300,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     fn take_base(&mut self, now: Now) {
         self.has_base = false;
-        self.floors.doubt();
+        self.doubt_what_others_have();
         let mut scan = Scan::default();
         loop {
             for handle in scan.next_handles(&self.table, SAVE_RECORDS) {

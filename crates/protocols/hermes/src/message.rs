@@ -7,9 +7,10 @@
 //! VAL      3 | version u64 | writer u32 | key
 //! MCHECK   4 | batch u64            MCHECK_ACK 5 | batch u64
 //! CHUNK?   6 | request u64 | cursor
-//! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | entries | gone | sessions
-//! FLOOR?   8 | round u64 | version u64      FLOOR_READY 9 | round u64 | next_floor u64
-//! FLOOR   10 | round u64 | version u64
+//! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | in_doubt u8 | entries | gone | sessions
+//! FLOOR?   8 | round u64 | version u64
+//! FLOOR_READY 9 | round u64 | next_floor u64 | is_swept u8
+//! FLOOR   10 | round u64 | version u64 | raises u8
 //! FORWARD   11 | sequence u64 | origin u64 | op
 //! FORWARDED 12 | sequence u64 | outcome
 //! FORWARD   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
@@ -115,13 +116,17 @@ pub enum Message<'a> {
         round: u64,
         /// The highest floor that this replica has prepared.
         next_floor: u64,
+        /// Whether it holds nothing from its log that others may lack.
+        is_swept: bool,
     },
-    /// All replicas are ready: tombstones up to this version may go.
+    /// All replicas are ready: new versions of absent keys are above this one.
     FloorCommit {
         /// The round.
         round: u64,
-        /// The floor.
+        /// The version.
         version: u64,
+        /// Whether it is the floor, so that tombstones up to this version may go.
+        raises: bool,
     },
 }
 
@@ -218,6 +223,8 @@ pub struct Chunk<'a> {
     pub floor: u64,
     /// The donor's prepared floor.
     pub next_floor: u64,
+    /// Whether a key that the donor lacks may be in the log of another replica.
+    pub in_doubt: bool,
     /// Encoded [`Entry`]s.
     pub entries: &'a [u8],
     /// Of the records that a shadow said it has ([`Message::DifferenceRead`]), the hashes of those that
@@ -298,6 +305,7 @@ impl<'a> Message<'a> {
                 write_cursor(writer, chunk.next);
                 writer.u64(chunk.floor);
                 writer.u64(chunk.next_floor);
+                writer.u8(u8::from(chunk.in_doubt));
                 writer.bytes(chunk.entries);
                 writer.bytes(chunk.gone.bytes());
                 writer.rest(chunk.sessions);
@@ -323,8 +331,14 @@ impl<'a> Message<'a> {
                 writer.rest(held.bytes());
             }
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
-            Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
-            Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
+            Self::FloorReady { round, next_floor, is_swept } => {
+                words(writer, 9, &[round, next_floor]);
+                writer.u8(u8::from(is_swept));
+            }
+            Self::FloorCommit { round, version, raises } => {
+                words(writer, 10, &[round, version]);
+                writer.u8(u8::from(raises));
+            }
         }
     }
 
@@ -370,13 +384,22 @@ impl<'a> Message<'a> {
                 next: read_cursor(&mut reader)?,
                 floor: reader.u64()?,
                 next_floor: reader.u64()?,
+                in_doubt: read_flag(&mut reader)?,
                 entries: reader.bytes()?,
                 gone: Words::read(reader.bytes()?)?,
                 sessions: reader.rest(),
             }),
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
-            9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
-            10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
+            9 => Self::FloorReady {
+                round: reader.u64()?,
+                next_floor: reader.u64()?,
+                is_swept: read_flag(&mut reader)?,
+            },
+            10 => Self::FloorCommit {
+                round: reader.u64()?,
+                version: reader.u64()?,
+                raises: read_flag(&mut reader)?,
+            },
             14 => Self::ValueRead { keys: reader.rest() },
             15 => Self::Compare {
                 request: reader.u64()?,
@@ -464,6 +487,14 @@ fn write_cursor(writer: &mut Writer<'_>, cursor: Option<Cursor>) {
         None => writer.u8(0),
         Some(Cursor::Records(place)) => words(writer, 1, &[place]),
         Some(Cursor::Sessions(lease, sequence)) => words(writer, 2, &[lease.0, sequence]),
+    }
+}
+
+fn read_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed("hermes: a flag that is neither 0 nor 1")),
     }
 }
 
@@ -623,8 +654,10 @@ mod tests {
             Message::ChunkRead { request: 1, cursor: Cursor::Records(2) },
             Message::ChunkRead { request: 1, cursor: Cursor::Sessions(LeaseId(2), 3) },
             Message::FloorPrepare { round: 1, version: 2 },
-            Message::FloorReady { round: 1, next_floor: 2 },
-            Message::FloorCommit { round: 1, version: 2 },
+            Message::FloorReady { round: 1, next_floor: 2, is_swept: true },
+            Message::FloorReady { round: 1, next_floor: 2, is_swept: false },
+            Message::FloorCommit { round: 1, version: 2, raises: true },
+            Message::FloorCommit { round: 1, version: 2, raises: false },
         ];
         for message in fixed {
             let bytes = encoded(&message);
@@ -660,6 +693,7 @@ mod tests {
                 next: Some(Cursor::START),
                 floor: 3,
                 next_floor: 4,
+                in_doubt: false,
                 entries: b"e",
                 gone: Words::NONE,
                 sessions: b"s",
@@ -669,6 +703,7 @@ mod tests {
                 next: Some(Cursor::START),
                 floor: 3,
                 next_floor: 4,
+                in_doubt: true,
                 entries: b"e",
                 gone: words,
                 sessions: b"",

@@ -44,6 +44,11 @@ impl Sweep {
     pub(crate) fn next_deadline(&self) -> Instant {
         self.next_at
     }
+
+    /// Whether both passes are over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.pass == 2
+    }
 }
 
 /// The eldest live member of a group. A group without active members has lost its data, as a person has

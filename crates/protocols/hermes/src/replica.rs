@@ -66,6 +66,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         P: Command<Owned = O, Reply = O::Reply>,
     {
         let handle = self.table.find_or_insert(op.key());
+        if self.floors.is_in_doubt() {
+            self.doubt_absence(now, handle, effects);
+        }
         let give_up_at = now.monotonic + self.config.op_timeout;
         let access = op.access();
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
@@ -217,7 +220,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether an update would need a version beyond the limit, to which only a peer in error can have
     /// brought a key.
     pub(crate) fn has_no_version_left(&self, version: u64) -> bool {
-        has_no_version_left(version, self.floors.floor)
+        has_no_version_left(version, self.floors.base())
     }
 
     /// How many bytes of value an INV carries after this change.
@@ -257,7 +260,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     ) -> Option<Slot> {
         let mut record = self.table.lock(handle);
         let meta = record.meta();
-        let no_version_left = has_no_version_left(meta.timestamp.version, self.floors.floor);
+        let no_version_left = has_no_version_left(meta.timestamp.version, self.floors.base());
         let is_busy = !may_run(&record, Access::Write, self.floors.is_open()) || no_version_left;
         if unless == Unless::Busy && is_busy {
             return None;
@@ -270,7 +273,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         };
         // A key without value may be absent elsewhere, which is to say, Valid at the floor.
         let absent = record.content().is_none();
-        let floor = if absent { self.floors.floor } else { 0 };
+        let floor = if absent { self.floors.base() } else { 0 };
         let base = floor.max(meta.timestamp.version);
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);

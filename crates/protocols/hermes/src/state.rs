@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Deadlines, DetMap, Journal, Rng, Slab, Slot, Table, Timeouts, Unhashed,
+    Command, Deadlines, DetMap, Journal, Rng, Slab, Slot, Table, Timeouts, Unhashed, mutant,
 };
 use quorate_rifl::ResultTracker;
 use quorate_types::{
@@ -230,6 +230,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether this replica holds everything that the active ones hold.
     pub fn is_caught_up(&self) -> bool {
         self.copying.is_done() && self.journal.is_durable(self.copied_at)
+    }
+
+    /// Whether other replicas may have kept keys in their logs that this one has lost, since promises do
+    /// not wait for the log.
+    pub fn is_in_doubt(&self) -> bool {
+        let waits = self.journal.appended() > Lsn::START;
+        self.floors.is_in_doubt() && !waits && !mutant!("hermes_lists_in_doubt")
     }
 
     /// Records copied so far as a shadow.

@@ -44,12 +44,22 @@
 //!
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
+//!
+//! After the loss of all power, absent may mean that the end of this replica's log is lost, and not
+//! that of others: where promises do not wait for the log, or where the last batch has rotted. What is
+//! below the floor that a log holds is not lost, since everything that had to end before that floor
+//! was committed stands before it in the log. But to raise the floor further would take an update that
+//! others have kept for a leftover. So the replicas are *in doubt* until each has replayed all that it
+//! came back with (`recovery.rs`): until then a round only agrees on the version above which updates
+//! of absent keys go on, and FLOOR_COMMIT says that it does not raise the floor. An absent key counts as a
+//! tombstone at the floor that nobody has confirmed: who asks for it replays that, and hears of
+//! what others have kept.
 
-use quorate_machine::{Command, Effects, Table, mutant};
-use quorate_types::{Instant, Lsn, NodeId, NodeSet, Now};
+use quorate_machine::{Command, Effects, Record, Table, mutant};
+use quorate_types::{Instant, Lsn, NodeId, NodeSet, Now, Timestamp};
 
-use crate::message::Message;
-use crate::{Hermes, Meta};
+use crate::message::{Message, NOBODY};
+use crate::{Hermes, Meta, State};
 
 /// Rounds that may begin in the time in which one is due anyway.
 const ROUNDS_MAX: u32 = 100;
@@ -68,7 +78,7 @@ pub(crate) struct Floors {
     lead: Option<Lead>,
     follow: Option<Follow>,
     /// The last round that was led to its end, to answer who missed that.
-    finished: Option<(u64, u64)>,
+    finished: Option<Finished>,
     /// The last round that was begun or heard of in this epoch. Rounds count up, so that a late
     /// duplicate of an earlier one is known.
     last: u64,
@@ -81,6 +91,13 @@ pub(crate) struct Floors {
     /// Whether the floor came from a log, and no round has confirmed it since: others may have come
     /// back with a higher one.
     doubted: bool,
+    /// What the last rounds have agreed on that did not raise the floor. New versions of absent keys
+    /// are above it.
+    agreed: u64,
+    /// Whether this replica came back from a log, and may hold what others lack.
+    came_back: bool,
+    /// Whether a key that is absent here may be in the log of another replica.
+    in_doubt: bool,
     /// How far the log must be durable for what this replica has prepared.
     prepared_at: Lsn,
 }
@@ -90,6 +107,16 @@ struct Lead {
     round: u64,
     version: u64,
     ready: NodeSet,
+    /// Whether nobody has said yet that it may hold what others lack.
+    raises: bool,
+}
+
+/// How a round has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Finished {
+    pub(crate) round: u64,
+    pub(crate) version: u64,
+    pub(crate) raises: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -98,6 +125,8 @@ struct Follow {
     leader: NodeId,
     /// Updates up to this number must finish.
     drain: u64,
+    /// Whether all that this replica came back with was being replayed by then, or had been.
+    is_swept: bool,
     /// Whether the leader was told that they have.
     told: bool,
 }
@@ -117,6 +146,9 @@ impl Default for Floors {
             begun_at: Instant::ZERO,
             first: false,
             doubted: false,
+            agreed: 0,
+            came_back: false,
+            in_doubt: false,
             prepared_at: Lsn::START,
         }
     }
@@ -125,7 +157,17 @@ impl Default for Floors {
 impl Floors {
     /// Whether replicas may disagree on the version of an absent key.
     pub(crate) fn is_open(&self) -> bool {
-        self.next_floor != self.floor || self.doubted
+        self.next_floor != self.base() || self.doubted
+    }
+
+    /// New versions of absent keys are above this one.
+    pub(crate) fn base(&self) -> u64 {
+        self.floor.max(self.agreed)
+    }
+
+    /// Whether a key that is absent here may be in the log of another replica.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     /// Takes in what a log says.
@@ -134,9 +176,10 @@ impl Floors {
         self.next_floor = self.next_floor.max(next_floor).max(self.floor);
     }
 
-    /// Until a round has ended, others may have higher floors.
+    /// Goes on from a log: others may have higher floors, and keys that are absent here.
     pub(crate) fn doubt(&mut self) {
         self.doubted = !mutant!("hermes_restored_floor_not_doubted");
+        self.came_back = !mutant!("hermes_floor_rises_in_doubt");
     }
 
     pub(crate) fn note_version(&mut self, deleted: bool, version: u64) {
@@ -167,6 +210,7 @@ impl Floors {
     pub(crate) fn begin_shadow(&mut self) {
         self.shadow = Some(0);
         self.floor = 0;
+        self.agreed = 0;
     }
 
     pub(crate) fn finish_shadow(&mut self, donor_floor: u64) {
@@ -210,6 +254,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let floors = &self.floors;
         floors.first
             || floors.is_open()
+            || floors.in_doubt && self.sweep.is_over()
             || floors.highest > floors.floor && floors.begun_at + self.config.collect_every <= now
             || self.are_tombstones_many() && self.earliest_round() <= now
     }
@@ -232,6 +277,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let busy = self.floors.lead.is_some() || self.floors.follow.is_some();
         self.floors.check_at = if busy {
             now.monotonic + self.config.message_loss_timeout
+        } else if self.leads() && self.floors.in_doubt {
+            now.monotonic + self.config.message_loss_timeout * 2
         } else if self.leads() {
             now.monotonic + self.config.collect_every
         } else {
@@ -246,11 +293,47 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
+    /// Whether a key that is absent here may be in the log of another replica. Other lanes, which read
+    /// records without asking, hear of it.
+    pub(crate) fn set_doubt(&mut self, in_doubt: bool) {
+        self.floors.in_doubt = in_doubt;
+        self.table.set_absence_doubted(in_doubt);
+    }
+
+    /// A key that is absent here, while it may be in the log of another replica, counts as deleted at the
+    /// floor, as far as this replica knows: who asks for it replays that, and meets what others have.
+    pub(crate) fn doubt_absence(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.peers.is_empty() || mutant!("hermes_absence_not_doubted") {
+            return;
+        }
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        if !meta.is_blank() || meta.state != State::Valid {
+            return;
+        }
+        effects.probe("hermes: absence is doubted");
+        let listed = self.tombstones.note(&self.config, now, handle, true, &meta);
+        record.set_meta(Meta {
+            timestamp: Timestamp::new(self.floors.floor, NOBODY),
+            state: State::Invalid,
+            rmw: true,
+            unsettled: true,
+            listed,
+            life: self.life,
+            ..meta
+        });
+    }
+
     fn begin_round(&mut self, version: u64, effects: &mut impl Effects<Self>) {
         effects.probe("hermes: floor round begins");
         let round = self.floors.last + 1;
         self.floors.first = false;
-        self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY });
+        self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY, raises: true });
         effects.broadcast(self.peers, &Message::FloorPrepare { round, version });
         self.prepare_floor(self.config.node, round, version, effects);
     }
@@ -287,7 +370,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.append_floors(effects);
         self.floors.prepared_at = self.journal.appended();
         self.floors.last = round;
-        self.floors.follow = Some(Follow { round, leader, drain: self.next_number, told: false });
+        // What is being replayed is among what the round waits for.
+        let is_swept = !self.floors.came_back || self.sweep.is_over() || self.peers.is_empty();
+        let drain = self.next_number;
+        self.floors.follow = Some(Follow { round, leader, drain, is_swept, told: false });
     }
 
     /// Says that everything at or below the prepared floor is finished here, once it is.
@@ -309,30 +395,25 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         let Some(follow) = &mut self.floors.follow else { return };
         follow.told = true;
-        let (leader, round) = (follow.leader, follow.round);
-        if leader == self.config.node {
-            self.on_floor_ready(leader, round, self.floors.next_floor, effects);
-        } else {
-            self.send_ready(leader, round, effects);
-        }
-    }
-
-    fn send_ready(&mut self, to: NodeId, round: u64, effects: &mut impl Effects<Self>) {
+        let &mut Follow { leader, round, is_swept, .. } = follow;
         let next_floor = self.floors.next_floor;
-        effects.send(to, &Message::FloorReady { round, next_floor });
+        if leader == self.config.node {
+            self.on_floor_ready(leader, round, (next_floor, is_swept), effects);
+        } else {
+            effects.send(leader, &Message::FloorReady { round, next_floor, is_swept });
+        }
     }
 
     pub(crate) fn on_floor_ready(
         &mut self,
         from: NodeId,
         round: u64,
-        next_floor: u64,
+        (next_floor, is_swept): (u64, bool),
         effects: &mut impl Effects<Self>,
     ) {
-        if let Some((finished, version)) = self.floors.finished
-            && finished == round
-        {
-            return effects.send(from, &Message::FloorCommit { round, version });
+        if let Some(finished) = self.floors.finished.filter(|finished| finished.round == round) {
+            let Finished { round, version, raises } = finished;
+            return effects.send(from, &Message::FloorCommit { round, version, raises });
         }
         let Some(lead) = self.floors.lead.as_mut().filter(|lead| lead.round == round) else {
             return effects.ignored("hermes: FLOOR_READY of another round");
@@ -344,33 +425,45 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return self.try_ready(effects);
         }
         lead.ready.insert(from);
+        lead.raises &= is_swept;
         if self.peers.with(self.config.node).is_subset(lead.ready) {
-            let version = lead.version;
+            let (version, raises) = (lead.version, lead.raises);
             self.floors.lead = None;
-            self.floors.finished = Some((round, version));
-            effects.broadcast(self.peers, &Message::FloorCommit { round, version });
-            self.commit_floor(version, effects);
+            let finished = Finished { round, version, raises };
+            self.floors.finished = Some(finished);
+            effects.broadcast(self.peers, &Message::FloorCommit { round, version, raises });
+            self.commit_floor(finished, effects);
         }
     }
 
     pub(crate) fn on_floor_commit(
         &mut self,
         now: Now,
-        round: u64,
-        version: u64,
+        finished: Finished,
         effects: &mut impl Effects<Self>,
     ) {
-        if self.floors.follow.as_ref().is_none_or(|follow| follow.round != round) {
+        if self.floors.follow.as_ref().is_none_or(|follow| follow.round != finished.round) {
             return effects.ignored("hermes: FLOOR_COMMIT of another round");
         }
-        self.commit_floor(version, effects);
+        self.commit_floor(finished, effects);
         self.floors.check_at = now.monotonic;
     }
 
-    fn commit_floor(&mut self, version: u64, effects: &mut impl Effects<Self>) {
+    fn commit_floor(
+        &mut self,
+        Finished { version, raises, .. }: Finished,
+        effects: &mut impl Effects<Self>,
+    ) {
         self.floors.follow = None;
         self.floors.doubted = false;
         debug_assert!(version <= self.floors.next_floor, "a floor is prepared before it is raised");
+        self.set_doubt(!raises);
+        if !raises {
+            effects.probe("hermes: floor round raises nothing");
+            self.floors.agreed = version.max(self.floors.agreed);
+            return self.check_all_queues(Instant::ZERO);
+        }
+        self.floors.came_back = false;
         if let Some(committed) = &mut self.floors.shadow {
             *committed = version.max(*committed);
             return;

@@ -161,6 +161,8 @@ fn read<M: Readable, R>(
 ) -> Option<R> {
     let (key, pinned) = (call.key(), store.pin());
     let hash = hash_key(key);
+    let is_doubted = store.is_absence_doubted(hash) && !mutant!("node_doubtful_absence_read");
+    let tells_absence = tells_absence && !is_doubted;
     let Some(mut snapshot) = store.read(key, hash, &pinned, scratch) else {
         return tells_absence.then(|| with(call.execute(now, Current::ABSENT).0));
     };

@@ -142,6 +142,11 @@ impl<S: Subject> Cluster<S> {
         true
     }
 
+    /// Whether all that the lanes of a node have appended is durable.
+    pub fn is_flushed(&self, node: u16) -> bool {
+        self.disks.get(&node).is_none_or(|logs| logs.iter().all(|log| log.durable == log.appended))
+    }
+
     pub(crate) fn log_mut(&mut self, node: u16, lane: u16) -> Option<&mut LaneLog<S>> {
         self.disks.get_mut(&node)?.get_mut(usize::from(lane))
     }

@@ -6,8 +6,8 @@ use quorate_machine::{Machine as _, Unreadable};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{Duration, LaneId, MemberNumber, NodeId, Role};
 
-use crate::op::{ABSENT, Reply, del, get, incr, set, set_until, value};
-use crate::support::{Cluster, MLT, WALL, seed_for};
+use crate::op::{ABSENT, Reply, append, del, get, incr, set, set_until, value};
+use crate::support::{Cluster, MLT, Packet, WALL, seed_for};
 
 /// Three replicas whose promises wait for their logs.
 fn cluster() -> Cluster {
@@ -92,6 +92,19 @@ fn a_coordinator_commits_when_its_own_entry_is_durable() {
     assert_eq!(cluster.take(1, 2, "val").len(), 1);
 }
 
+/// Some time passes in which no log is flushed and only some packets arrive.
+fn run_unflushed(cluster: &mut Cluster, wanted: impl Fn(&Packet) -> bool) {
+    for _ in 0..10 {
+        cluster.tick(Duration::from_millis(5));
+        while !cluster.pool.is_empty() {
+            let packet = cluster.pool.remove(0);
+            if wanted(&packet) {
+                cluster.inject(&packet);
+            }
+        }
+    }
+}
+
 /// The last three entries of each log change `k`, delete `gone` and make `made`.
 fn with_three_changes_last() -> Cluster {
     let mut cluster = cluster();
@@ -122,7 +135,7 @@ fn a_replica_that_comes_back_behind_what_it_acknowledged_has_it_from_the_others(
 
 /// The same after a restart of all, in which the view calls that replica active. An older version of a key
 /// that it has is Invalid: it replays the key before it answers, and the other replicas have the newer
-/// version. A key that it does not have comes when the other replicas replay it.
+/// version. So is a key that it does not have.
 #[test]
 fn of_all_that_come_back_one_is_behind_what_it_acknowledged() {
     let mut cluster = with_three_changes_last();
@@ -131,13 +144,69 @@ fn of_all_that_come_back_one_is_behind_what_it_acknowledged() {
     restart(&mut cluster, &[1, 2, 3]);
     cluster.install(&ALL_ACTIVE);
     assert_eq!(cluster.stored(3, "k").as_deref(), Some("old"));
-    let reads = ["k", "gone"].map(|key| cluster.submit(3, get(key)));
+    let reads = ["k", "gone", "made"].map(|key| cluster.submit(3, get(key)));
+    let changed = cluster.submit(3, append("made", "+"));
     cluster.run_for(MLT * 20);
     cluster.assert_done(reads[0], value("new"));
     cluster.assert_done(reads[1], ABSENT);
+    cluster.assert_done(reads[2], value("v"));
+    cluster.assert_done(changed, Reply::Int(2));
     cluster.assert_everywhere("k", Some("new"));
     cluster.assert_everywhere("gone", None);
-    cluster.assert_everywhere("made", Some("v"));
+    cluster.assert_everywhere("made", Some("v+"));
+}
+
+/// The log of node 3 ends with a floor that was promised and not committed, and before the creation of
+/// keys below that floor: more than the others replay before the first round has ended.
+#[test]
+fn a_floor_does_not_rise_above_what_others_have_kept() {
+    let mut cluster = collecting(Logs::Async);
+    for _ in 0..6 {
+        cluster.run(1, set("other", "v"));
+    }
+    // Node 3 hears of nothing but the floor, and does not say that it is ready.
+    cluster.run(1, del("other"));
+    let keys: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
+    let tags: Vec<u64> = keys.iter().map(|key| cluster.submit(2, set(key, "v"))).collect();
+    run_unflushed(&mut cluster, |packet| packet.from != NodeId(3) && !packet.is(2, 3, "inv"));
+    cluster.flush_log(3);
+    run_unflushed(&mut cluster, |packet| !packet.is(3, 1, "floor_ready"));
+    tags.iter().for_each(|tag| cluster.assert_done(*tag, Reply::Ok));
+    assert!(cluster.has_record(3, "k0") && cluster.machine(3).floor() == 0);
+    (1..=2).for_each(|node| assert!(cluster.flush_log(node)));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    assert!(!cluster.has_record(3, "k0") && cluster.has_record(1, "k0"));
+    cluster.install(&ALL_ACTIVE);
+    assert!(cluster.machine(3).is_in_doubt(), "it has lost keys");
+    cluster.run_for(MLT * 20);
+    keys.iter().for_each(|key| cluster.assert_everywhere(key, Some("v")));
+    assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
+}
+
+/// It copies from a replica that has lost a key, and is asked for it before any other has replayed it.
+#[test]
+fn who_joins_replicas_in_doubt_is_in_doubt() {
+    let seed_of = |node| seed_for(&[node as u8, node as u8]);
+    let mut cluster = Cluster::logging(3, Logs::Async, seed_of, |_| {}, |_| usize::MAX);
+    cluster.run(1, set("k", "v"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    cluster.rot_end(1, 0, 1);
+    for seed in 0.. {
+        cluster.pool.clear();
+        restart(&mut cluster, &[1, 2]);
+        cluster.start(3, seed);
+        cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
+        if cluster.pool.iter().any(|packet| packet.is(3, 1, "chunk_read")) {
+            break;
+        }
+    }
+    deliver_unflushed(&mut cluster);
+    assert!(cluster.machine(3).is_caught_up() && !cluster.has_record(3, "k"));
+    cluster.set_role(3, Role::Active);
+    let read = cluster.submit(3, get("k"));
+    cluster.run_for(MLT * 3);
+    cluster.assert_done(read, value("v"));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
-    Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Seeds, Verdict,
-    check_history,
+    Action, Answer, Bytes, Header, History, Initial, Loss, Operation, Outcome as Seen, Seeds,
+    Verdict, check_history_with_losses,
 };
 use quorate_harness::{Disorder, Logs};
 use quorate_hermes::{Config, Reads, State};
@@ -128,6 +128,13 @@ struct Run {
     dark: BTreeSet<u16>,
     /// The content that each timestamp stands for, by key.
     minted: BTreeMap<(Vec<u8>, Timestamp), Option<Vec<u8>>>,
+    /// Up to which time everything that a node has appended is durable.
+    flushed: BTreeMap<u16, u64>,
+    /// What the losses of all power may have taken.
+    losses: Vec<Loss>,
+    /// Whether a node has died after a loss of all power, before the others had what it alone had kept:
+    /// then the interval may be lost of which the others had lost the end.
+    died_in_doubt: bool,
 }
 
 impl Run {
@@ -149,6 +156,9 @@ impl Run {
             tries: BTreeMap::new(),
             dark: BTreeSet::new(),
             minted: BTreeMap::new(),
+            flushed: BTreeMap::new(),
+            losses: Vec::new(),
+            died_in_doubt: false,
         }
     }
 
@@ -349,6 +359,7 @@ impl Run {
     }
 
     fn end_process(&mut self, node: u16) {
+        self.died_in_doubt |= self.cluster.hosts[&node].machine().is_in_doubt();
         if self.plan.has_logs() && (!self.plan.lives || self.rng.chance(1, 2)) {
             self.cluster.cut_power(node, &mut self.rng);
             self.dark.insert(node);
@@ -376,6 +387,9 @@ impl Run {
     /// its disk has kept; the others have their disks, or not.
     fn lose_power(&mut self) {
         let active: Vec<u16> = self.cluster.view.active().into_iter().map(|node| node.0).collect();
+        for node in &active {
+            self.died_in_doubt |= self.cluster.hosts[node].machine().is_in_doubt();
+        }
         for node in 1..=self.plan.nodes {
             self.cluster.cut_power(node, &mut self.rng);
             self.dark.insert(node);
@@ -386,6 +400,7 @@ impl Run {
         let sure = active[self.rng.below(active.len() as u64) as usize];
         let away = self.rng.below(u64::from(self.plan.nodes - 1) / 2 + 1) as u16;
         let mut roles = Vec::new();
+        let mut from = self.losses.last().map_or(0, |loss| loss.at + 1);
         for node in 1..=self.plan.nodes {
             let seed = self.rng.next_u64() >> 16;
             let is_back =
@@ -393,6 +408,9 @@ impl Run {
             let has_disk = node == sure || self.rng.chance(5, 6);
             if is_back {
                 self.dark.remove(&node);
+            }
+            if is_back && has_disk && active.contains(&node) {
+                from = from.max(self.flushed.get(&node).copied().unwrap_or(0));
             }
             if is_back && has_disk {
                 self.cluster.restart(node, seed);
@@ -407,6 +425,10 @@ impl Run {
                     (true, true) => Role::Active,
                 },
             ));
+        }
+        if self.plan.logs == Logs::Async {
+            self.clock += 1;
+            self.losses.push(Loss { from, at: self.clock });
         }
         let view = self.cluster.decide(&roles);
         self.disorder.announce(&view);
@@ -448,6 +470,11 @@ impl Run {
             self.disks();
         }
         self.note_answers();
+        for node in 1..=self.plan.nodes {
+            if self.cluster.hosts[&node].up && self.cluster.is_flushed(node) {
+                self.flushed.insert(node, self.clock);
+            }
+        }
     }
 
     fn heal(&mut self) {
@@ -672,9 +699,8 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     if matches!(plan.mix, Mix::Counters | Mix::CountedCalls) && plan.logs != Logs::Async {
         run.check_counters();
     }
-    if plan.logs != Logs::Async {
-        let history = run.history();
-        let report = check_history(&history);
+    if !run.died_in_doubt {
+        let report = check_history_with_losses(&run.history(), &run.losses);
         assert_ne!(report.verdict(), Verdict::Violation, "{report}");
     }
     for (name, count) in &run.cluster.probes {

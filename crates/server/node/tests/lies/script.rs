@@ -248,7 +248,17 @@ impl Liar<'_> {
                 let next = Some(Cursor::Records(self.end_of(shift, buckets)));
                 let (floor, next_floor) = (self.extreme(0), self.extreme(0));
                 let (gone, sessions) = (Words::of(&words), &[][..]);
-                Hermes::Chunk(Chunk { request, next, floor, next_floor, entries, gone, sessions })
+                let in_doubt = floor == next_floor;
+                Hermes::Chunk(Chunk {
+                    request,
+                    next,
+                    floor,
+                    next_floor,
+                    in_doubt,
+                    entries,
+                    gone,
+                    sessions,
+                })
             }
             _ => unreachable!("only questions are answered"),
         };

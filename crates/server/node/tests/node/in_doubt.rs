@@ -1,9 +1,10 @@
 //! Nodes that come back from logs whose ends are lost: none says which keys there are before it has heard
 //! the others.
 
+use quorate_commands::OwnedCall;
 use quorate_machine::Outcome;
 use quorate_node::{Durability, EngineConfig, KeyspaceConfig};
-use quorate_types::{Duration, KeyspaceId, NodeId};
+use quorate_types::{Duration, KeyspaceId, LaneId, NodeId, hash_key, lane_of_hash};
 
 use crate::support::{Cluster, at, config};
 
@@ -23,6 +24,45 @@ fn cluster(lanes: u16) -> Cluster {
 fn is_in_doubt(cluster: &mut Cluster, node: usize) -> bool {
     let host = cluster.host((node, 0));
     host.lane.engine(DB).expect("it is there").is_in_doubt()
+}
+
+/// Lanes read each other's records without asking. One that has come back from its log, and does not know yet
+/// which keys it lacks, lets no other say that a key is absent.
+#[test]
+fn absence_is_not_read_while_its_lane_may_lack_keys() {
+    const LANES: u16 = 2;
+    let engine = EngineConfig::named("hermes").expect("it is in the list");
+    let mut keyspace = KeyspaceConfig::new(DB, "db", engine);
+    keyspace.durability = Durability::Async;
+    let keyspaces = vec![keyspace];
+    let mut cluster =
+        Cluster::new((1..=NODES).map(|node| config(NodeId(node), NODES, LANES, keyspaces.clone())));
+    cluster.pass(Duration::from_secs(1));
+    let keys: Vec<String> = (0..16).map(|number| format!("absent:{number}")).collect();
+    let told = |cluster: &mut Cluster, of_lane: u16| {
+        let now = at(cluster.time);
+        let is_of =
+            |key: &&String| lane_of_hash(hash_key(key.as_bytes()), LANES) == LaneId(of_lane);
+        let (mut asked, mut told) = (0, 0);
+        for key in keys.iter().filter(is_of) {
+            let call = OwnedCall::new([&b"GET"[..], key.as_bytes()]).expect("a known command");
+            for place in [(0, 0), (0, 1)] {
+                asked += 1;
+                let lane = &mut cluster.host(place).lane;
+                told += usize::from(lane.read(now, DB, &call.call(), |_| ()).is_some());
+            }
+        }
+        assert!(asked > 0, "each lane has some of the keys");
+        (told, asked)
+    };
+    for lane in [0, 1] {
+        let (told, asked) = told(&mut cluster, lane);
+        assert_eq!(told, asked, "nobody doubts");
+    }
+    cluster.host((0, 1)).lane.restored();
+    let (here, asked) = told(&mut cluster, 0);
+    assert_eq!(here, asked, "the other lane has all its keys");
+    assert_eq!(told(&mut cluster, 1).0, 0);
 }
 
 #[test]
