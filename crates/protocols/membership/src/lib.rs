@@ -71,6 +71,7 @@ mod change;
 mod config;
 mod detector;
 mod founding;
+mod installing;
 mod keeping;
 mod lease;
 mod machine;
