@@ -38,10 +38,15 @@
 //! together with many unknown outcomes of several kinds. Registers with distinct values and
 //! counters stay cheap with hundreds of unknown outcomes. Spread a mixed load over many keys.
 
+mod configurations;
+mod growth;
+
 use std::collections::HashMap;
 
 use crate::history::{Action, Answer, Operation, Outcome};
 use crate::model::{Need, Seen, State, Step, Values};
+use configurations::{Antichain, Configuration};
+use growth::Growth;
 
 /// At most this many operations with known answers may be in flight on one key at once; beyond it
 /// the key is undecided.
@@ -109,21 +114,6 @@ const CHOICE: Seen = Seen { step: Step::Get, need: Need::Nothing };
 
 /// Bits of operation slots.
 type Slots = u128;
-
-#[derive(Clone)]
-struct Configuration {
-    state: State,
-    /// The state that the next loss leaves, once that is chosen.
-    kept: Option<State>,
-    /// Pending operations that have taken effect.
-    placed: Slots,
-    /// Pending sets that may be counted as placed and overwritten. Disjoint from `placed`.
-    free: Slots,
-    /// Unknown operations that have taken effect: class and how many, sorted by class.
-    used: Vec<(u32, u32)>,
-    /// The end of the trace that led here.
-    trace: u32,
-}
 
 /// Unknown operations that do the same.
 struct Class {
@@ -212,58 +202,6 @@ fn judge_with(
         Err(Stop::Failed(failure)) => Judgement::Violation(failure),
     };
     (judgement, search.spent)
-}
-
-/// How the contents of a key can change over the whole history.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Growth {
-    /// In any way.
-    Free,
-    /// It is a number that only rises.
-    Number,
-    /// It is a text to which only the end is added.
-    Text,
-}
-
-impl Growth {
-    fn of(entries: &[Entry<'_>]) -> Self {
-        let mut rises = true;
-        let mut grows = true;
-        for Entry { operation, .. } in entries {
-            if matches!(operation.outcome, Outcome::Refused { .. }) {
-                continue;
-            }
-            rises &= matches!(operation.action, Action::Get | Action::Incr(1..));
-            grows &= matches!(operation.action, Action::Get | Action::Append(_));
-        }
-        match (rises, grows) {
-            (true, false) => Self::Number,
-            (false, true) => Self::Text,
-            // Both: a key without writes needs no search.
-            _ => Self::Free,
-        }
-    }
-
-    /// Whether `state` lies beyond all states that `need` accepts.
-    fn has_passed(self, state: State, need: Need, values: &Values) -> bool {
-        match (self, need) {
-            _ if state == State::WILD => false,
-            (Self::Free, _) => false,
-            (_, Need::Exactly(State::ABSENT)) => state != State::ABSENT,
-            (Self::Number, Need::Number(wanted)) => {
-                values.number_of(state).is_some_and(|number| number > wanted)
-            }
-            (Self::Number, Need::Exactly(wanted)) => {
-                let numbers = values.number_of(state).zip(values.number_of(wanted));
-                numbers.is_some_and(|(number, wanted)| number > wanted)
-            }
-            (Self::Text, Need::Length(wanted)) => values.bytes_of(state).len() as u64 > wanted,
-            (Self::Text, Need::Exactly(wanted)) => {
-                !values.bytes_of(wanted).starts_with(values.bytes_of(state))
-            }
-            _ => false,
-        }
-    }
 }
 
 fn events(entries: &[Entry<'_>], losses: &[Loss], until: u64) -> Vec<Event> {
@@ -749,54 +687,6 @@ fn grows(state: State, need: Need, values: &Values) -> bool {
         Need::Length(length) => from.len() as u64 <= length,
         _ => true,
     }
-}
-
-/// Configurations. None of them dominates another one.
-#[derive(Default)]
-struct Antichain {
-    by_state: HashMap<(State, Option<State>), Vec<Configuration>>,
-    len: usize,
-}
-
-impl Antichain {
-    /// Whether the configuration was kept, and with how many others it was compared.
-    fn insert(&mut self, new: Configuration, pure: Slots) -> (bool, usize) {
-        let others = self.by_state.entry((new.state, new.kept)).or_default();
-        let compared = others.len();
-        if others.iter().any(|other| dominates(other, &new, pure)) {
-            return (false, compared);
-        }
-        others.retain(|other| !dominates(&new, other, pure));
-        others.push(new);
-        self.len = self.len + others.len() - compared;
-        (true, compared)
-    }
-
-    fn into_vec(self) -> Vec<Configuration> {
-        let mut all: Vec<Configuration> = self.by_state.into_values().flatten().collect();
-        all.sort_unstable_by_key(|one| (one.state, one.kept, one.trace));
-        all
-    }
-}
-
-/// Whether every continuation of `b` is also one of `a`; both have the same state, and keep the same.
-///
-/// For a pending operation, *free* is at least as good as placed and as not placed. A pure one is
-/// better placed. For others, placed and not placed can't be compared.
-fn dominates(a: &Configuration, b: &Configuration, pure: Slots) -> bool {
-    b.free & !a.free == 0
-        && (a.placed ^ b.placed) & !pure & !a.free == 0
-        && b.placed & pure & !a.placed == 0
-        && uses_no_more(&a.used, &b.used)
-}
-
-/// Whether every class is used at most as often in `a` as in `b`.
-fn uses_no_more(a: &[(u32, u32)], b: &[(u32, u32)]) -> bool {
-    let mut b = b.iter();
-    a.iter().all(|(class, count)| {
-        b.find(|(other, _)| other >= class)
-            .is_some_and(|(other, limit)| other == class && count <= limit)
-    })
 }
 
 /// Counts one more use of `class` and answers how many there were.
