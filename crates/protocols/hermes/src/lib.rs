@@ -105,6 +105,7 @@ mod contention;
 mod deltas;
 mod difference;
 mod engine;
+mod execution;
 mod expiry;
 mod join;
 mod log;
