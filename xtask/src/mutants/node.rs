@@ -280,6 +280,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_placement_told_by_any",
+        home: "node",
+        guard: "where a key lives is told by its owner, whichever node is asked",
+        checks: &[Tests("node", "every_node_says_the_same_of_where_a_key_lives")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "zeus_placement_told_by_any_lane",
+        home: "zeus",
+        guard: "where a key lives is told by the lane that knows its extra readers",
+        checks: &[Tests("node", "every_node_says_the_same_of_where_a_key_lives")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_found_is_durable",
         home: "node",
         guard: "what recovery has found is written again before anything rests on it",

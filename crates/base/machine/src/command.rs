@@ -147,7 +147,7 @@ pub struct Placed {
     /// The nodes that may be read it from. Not every node knows of those that have a copy because they read
     /// the key often: the owner does.
     pub readers: NodeSet,
-    /// How often it has moved, as far as this node has seen.
+    /// How often it has moved, as far as this node has seen. The owner has seen the last move.
     pub moves: u32,
 }
 
@@ -196,6 +196,12 @@ pub trait Command: Sized {
     /// Whether it touches keys besides those that it names: it reads ranges ([`Workspace::range`]),
     /// or it finds keys on the way.
     fn ranges(&self) -> bool {
+        false
+    }
+
+    /// Whether all that it asks is where its key lives ([`Workspace::placement`]): it reads no value, and
+    /// the key stays where it is.
+    fn asks_placement(&self) -> bool {
         false
     }
 

@@ -36,7 +36,8 @@ pub enum Op {
     /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
     Versions(Vec<Box<[u8]>>),
     /// Asks where a key lives: answers [`Reply::Null`] where keys don't move, and else a
-    /// [`Reply::Array`] of numbers: the owner or null, how often the key has moved, the readers.
+    /// [`Reply::Array`] of numbers: the owner or null, how often the key has moved, the readers. Only
+    /// the owner knows all of it.
     Placement(Box<[u8]>),
     /// A command or block whose answers tell what it did to keys: [`Reply::Noted`].
     Noted {
@@ -235,6 +236,10 @@ impl Command for Op {
             Self::Versions(_) | Self::Placement(_) => false,
             Self::Noted { op, .. } => Command::ranges(&**op),
         }
+    }
+
+    fn asks_placement(&self) -> bool {
+        matches!(self, Self::Placement(_))
     }
 
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {

@@ -167,7 +167,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_here || have_all.is_empty() || mutant!("zeus_reads_stay") {
             return Place::Here;
         }
-        if self.copies.begins_count(now, origin) {
+        if !command.asks_placement() && self.copies.begins_count(now, origin) {
             let layout = Arc::clone(&self.layout);
             command.visit_keys(&mut |key| {
                 if !layout.reads(key) {

@@ -63,7 +63,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     where
         P: Command<Owned = X, Reply = X::Reply>,
     {
-        if command.updates() || !self.may_begin_at_once(origin) {
+        if command.updates() || !self.may_begin_at_once(origin) || self.is_for_other(command) {
             return false;
         }
         let mut read_set = mem::take(&mut self.read_set);
@@ -82,6 +82,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             _ => false,
         }
+    }
+
+    /// Whether it asks where a key of another lane lives: that lane knows who else has copies of the key.
+    fn is_for_other<P: Command>(&self, command: &P) -> bool {
+        if !command.asks_placement() || mutant!("zeus_placement_told_by_any_lane") {
+            return false;
+        }
+        let mut is_own = true;
+        command.visit_keys(&mut |key| is_own &= self.is_own(key));
+        !is_own
     }
 
     /// Whether a transaction that only reads may use its keys here; asks for those that are missing.

@@ -305,7 +305,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let mut keys = Vec::new();
-        command.visit_keys(&mut |key| keys.push(Key::from(key)));
+        // Who asks where a key lives needs no copy of it, and waits for no write.
+        if !command.asks_placement() {
+            command.visit_keys(&mut |key| keys.push(Key::from(key)));
+        }
         let call = permit.map(|permit| Called { permit, home: home_key(&command) });
         keys.extend(call.iter().map(|call| call.home.clone()));
         keys.sort_unstable();

@@ -330,7 +330,7 @@ impl KeyspaceLane {
     where
         C: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        let Submission { tag, origin, op, permit } = submission;
+        let Submission { tag, origin, op, permit, .. } = submission;
         if sink.disk_is_full && (permit.is_some() || op.updates()) {
             return sink.refuse(tag, Refusal::DiskFull);
         }

@@ -131,9 +131,16 @@ pub(crate) struct Submission<C> {
     pub(crate) op: C,
     /// The command is a session's call, and may be attempted.
     pub(crate) permit: Option<Permit>,
+    /// Where it is to run, if not where the engine places it.
+    pub(crate) place: Option<Place>,
 }
 
 impl<C: Command<Owned = Op>> Submission<C> {
+    /// A command that is no call, to run where the engine places it.
+    pub(crate) fn new(tag: Tag, origin: u64, op: C) -> Self {
+        Self { tag, origin, op, permit: None, place: None }
+    }
+
     /// A number for its origin and key, or for its origin alone: a later command may have any of its
     /// keys. Two of them may share one, and then wait for each other.
     fn line(&self, of_origin: bool) -> u64 {
@@ -143,8 +150,8 @@ impl<C: Command<Owned = Op>> Submission<C> {
     }
 
     fn into_owned(self) -> Submission<Op> {
-        let Self { tag, origin, op, permit } = self;
-        Submission { tag, origin, op: op.into_owned(), permit }
+        let Self { tag, origin, op, permit, place } = self;
+        Submission { tag, origin, op: op.into_owned(), permit, place }
     }
 }
 
@@ -295,7 +302,19 @@ impl KeyspaceLane {
     {
         !self.places()
             || (self.forwarding.lines.is_free(self.line(submission))
-                && self.place(now, submission.origin, &submission.op) == Place::Here)
+                && self.place_of(now, submission) == Place::Here)
+    }
+
+    /// Where a command is to run.
+    #[inline]
+    fn place_of<C>(&mut self, now: Now, submission: &Submission<C>) -> Place
+    where
+        C: Command<Owned = Op, Reply = Reply<'static>>,
+    {
+        match submission.place {
+            Some(place) => place,
+            None => self.place(now, submission.origin, &submission.op),
+        }
     }
 
     fn line<C: Command<Owned = Op>>(&self, submission: &Submission<C>) -> u64 {
@@ -314,8 +333,7 @@ impl KeyspaceLane {
             self.forwarding.waiting += 1;
             return;
         };
-        let Submission { origin, op, .. } = &waiting.submission;
-        let place = self.place(now, *origin, op);
+        let place = self.place_of(now, &waiting.submission);
         if !self.start(now, place, waiting, sink) {
             self.advance_line(now, line, sink);
         }
@@ -338,13 +356,14 @@ impl KeyspaceLane {
 
     /// Sends a command to another node. Whether its answer is to come from there.
     fn forward(&mut self, now: Now, to: NodeId, waiting: Waiting, sink: &mut Sink<'_>) -> bool {
-        let Waiting { submission: Submission { tag, origin, op, permit }, give_up_at } = waiting;
+        let Waiting { submission, give_up_at } = waiting;
+        let Submission { tag, origin, op, permit, place } = submission;
         let mut bytes = Vec::new();
         op.encode(&mut bytes);
         if bytes.len() > BYTES_MAX {
             // A replica can run it, at the price of races that it may lose.
             if self.is_replica() {
-                self.run(now, Submission { tag, origin, op, permit }, sink);
+                self.run(now, Submission { tag, origin, op, permit, place }, sink);
             } else {
                 sink.refuse(tag, Refusal::TooLarge);
             }
@@ -359,7 +378,7 @@ impl KeyspaceLane {
         let sequence = forwarding.last;
         sink.forward(to, &Message::Forward { sequence, origin, permit, op: &bytes });
         let resend_at = now.monotonic + forwarding.resend_after;
-        let submission = Submission { tag, origin, op, permit };
+        let submission = Submission { tag, origin, op, permit, place };
         let sent = Sent { waiting: Waiting { submission, give_up_at }, to, resend_at };
         forwarding.sent.insert(sequence, sent);
         forwarding.check_at = forwarding.check_at.min(resend_at);
@@ -376,8 +395,7 @@ impl KeyspaceLane {
                 sink.refuse(waiting.submission.tag, Refusal::TimedOut);
                 continue;
             }
-            let Submission { origin, op, .. } = &waiting.submission;
-            let place = self.place(now, *origin, op);
+            let place = self.place_of(now, &waiting.submission);
             if self.start(now, place, waiting, sink) {
                 return;
             }
@@ -464,11 +482,12 @@ impl KeyspaceLane {
             }
             // A read changes nothing and can be asked for again.
             sink.probe_node("node: a read is placed again");
-            let sent = self.forwarding.sent.remove(&sequence).expect("it was seen");
-            let line = self.line(&sent.waiting.submission);
-            let Submission { origin, op, .. } = &sent.waiting.submission;
-            let place = self.place(now, *origin, op);
-            if !self.start(now, place, sent.waiting, sink) {
+            let Sent { mut waiting, .. } =
+                self.forwarding.sent.remove(&sequence).expect("it was seen");
+            waiting.submission.place = None;
+            let line = self.line(&waiting.submission);
+            let place = self.place_of(now, &waiting.submission);
+            if !self.start(now, place, waiting, sink) {
                 self.advance_line(now, line, sink);
             }
         }
@@ -528,7 +547,8 @@ impl Lane {
                 let origin = origin ^ (u64::from(from.0) + 1).rotate_right(16);
                 self.counts.submitted += 1;
                 let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-                engine.run(now, Submission { tag, origin, op, permit }, &mut sink);
+                let submission = Submission { permit, ..Submission::new(tag, origin, op) };
+                engine.run(now, submission, &mut sink);
             }
             // An answer stays true, and its number was never used by another life of this node.
             Message::Forwarded { sequence, outcome } => {

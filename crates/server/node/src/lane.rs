@@ -19,6 +19,7 @@ use crate::lane_log::LaneLog;
 use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::pubsub::PubSub;
+use crate::questions::Question;
 use crate::room::Room;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
@@ -48,6 +49,8 @@ pub(crate) enum Internal {
     Call { from: LaneId, tag: Tag },
     /// On behalf of another node, which has forwarded the command under this number.
     Forwarded { from: NodeId, keyspace: KeyspaceId, sequence: u64 },
+    /// Where a key lives, for a client of this node.
+    Question(Box<Question>),
 }
 
 /// One lane of one node.
@@ -71,6 +74,8 @@ pub struct Lane {
     /// Whose disk is.
     pub(crate) room: Room,
     pub(crate) flushes: Flushes,
+    /// Questions where a key lives that go to its owner with the end of this turn.
+    pub(crate) questions: Vec<Question>,
     pub(crate) listings: Listings,
     pub(crate) pubsub: PubSub,
     guests: Guests,
@@ -119,6 +124,7 @@ impl Lane {
             disk_is_full: false,
             room: Room::default(),
             flushes: Flushes::default(),
+            questions: Vec::new(),
             listings: Listings::default(),
             pubsub: PubSub::default(),
             guests: Guests::default(),
@@ -203,13 +209,16 @@ impl Lane {
     ) where
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
+        if op.asks_placement() && self.engine(keyspace).is_some_and(KeyspaceLane::places) {
+            return self.ask_placement(now, (keyspace, tag, origin), op, out);
+        }
         self.counts.submitted += 1;
         // It looks at records several times.
         let _pinned = quorate_storage::pin();
         // What changes at once is this client's doing.
         let claimed = self.claim_changes(keyspace, NonZeroU64::new(origin));
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.take(now, Submission { tag, origin, op, permit: None }, &mut sink);
+        engine.take(now, Submission::new(tag, origin, op), &mut sink);
         if claimed {
             self.claim_changes(keyspace, None);
         }
@@ -381,7 +390,7 @@ impl Lane {
 
     /// When this lane wants its next turn at the latest; the past if it has work for it already.
     pub fn next_deadline(&self) -> Instant {
-        if self.flushes.wants_turn() || self.has_changes() {
+        if self.flushes.wants_turn() || self.has_changes() || !self.questions.is_empty() {
             return Instant::ZERO;
         }
         let engines = self.engines.iter().flatten().map(KeyspaceLane::next_deadline);
@@ -437,6 +446,7 @@ impl Lane {
         self.advance_flushes(now, out);
         self.tell_interest(now, out);
         self.ask_for_logs(out);
+        self.ask_owners(now, out);
         for number in 0..self.engines.len() {
             if self.engines[number].is_some() {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
@@ -577,6 +587,7 @@ impl Lane {
                 Internal::End { slot } => self.found_end(slot, done, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
                 Internal::Listing { number, key } => self.key_decided(number, key, &done),
+                Internal::Question(question) => self.placement_told(*question, done, out),
             }
         }
     }

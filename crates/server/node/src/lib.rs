@@ -46,6 +46,7 @@ mod outbox;
 mod parking;
 mod pins;
 mod pubsub;
+mod questions;
 mod recovery;
 mod room;
 mod sessions;

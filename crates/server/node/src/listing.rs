@@ -501,7 +501,7 @@ impl Lane {
             let tag = self.internal_tag(Internal::Listing { number, key });
             self.counts.submitted += 1;
             // Reads of different keys need not wait for each other.
-            let submission = Submission { tag, origin: tag.0, op: call.call(), permit: None };
+            let submission = Submission::new(tag, tag.0, call.call());
             let (engine, mut sink) = self.engine_and_sink(keyspace, out);
             engine.take(now, submission, &mut sink);
         }

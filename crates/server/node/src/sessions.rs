@@ -424,7 +424,8 @@ impl Lane {
         let tag = self.internal_tag(Internal::Call { from, tag });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.take(now, Submission { tag, origin, op, permit: Some(permit) }, &mut sink);
+        let submission = Submission { permit: Some(permit), ..Submission::new(tag, origin, op) };
+        engine.take(now, submission, &mut sink);
         self.answer_internal(out);
     }
 

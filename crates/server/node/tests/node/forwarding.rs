@@ -264,6 +264,40 @@ fn a_read_whose_node_is_gone_is_placed_again() {
     assert_eq!(world.probed("node: a read is placed again"), of_1 as u64);
 }
 
+/// Where a key lives its owner tells. One that does not answer is waited for as with any forwarded read,
+/// and one that is gone is the owner no more.
+#[test]
+fn a_question_where_a_key_lives_waits_for_the_owner() {
+    let engine = EngineConfig::first_with(|can| can.moves_keys());
+    let mut world = World::new(&engine, &Placement::everywhere());
+    assert_eq!(world.answer(1, &["SET", "k", "v"]), Outcome::Done(Reply::Ok));
+    let ask = |world: &mut World| {
+        let (tag, now) = (world.next_tag(), world.now());
+        let (lane, out) = &mut world.nodes[0].lanes[0];
+        lane.submit(now, KEYSPACE, tag, 1, Op::Placement((*b"k").into()), out);
+        world.deliver_mail(0);
+        tag
+    };
+    world.is_lost = is_forward;
+    let lost = ask(&mut world);
+    world.pass(OP_TIMEOUT);
+    assert!(world.forwards().iter().all(|packet| packet.to == NodeId(2)), "the owner is asked");
+    assert_eq!(world.answers(0, [lost]), [Outcome::Refused(Refusal::TimedOut)]);
+    world.is_lost = |_| false;
+    let told = |world: &mut World, tag| match world.answers(0, [tag]) {
+        [Outcome::Done(Reply::Array(told))] => told[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    let asked = ask(&mut world);
+    world.pass(100);
+    assert_eq!(told(&mut world, asked), Reply::Int(2));
+    world.cut = Some(NodeId(2));
+    let asked = ask(&mut world);
+    world.pass(1_500);
+    assert!(!world.is_live(2));
+    assert_ne!(told(&mut world, asked), Reply::Int(2));
+}
+
 /// The others may have removed the replica and gone on without it.
 #[test]
 fn h3_a_replica_whose_lease_has_lapsed_does_not_answer_a_forwarded_read() {

@@ -73,12 +73,15 @@ impl Cluster {
 
     /// What the nodes have counted under a name.
     fn counted(&mut self, name: &str) -> u64 {
-        let count = |node| {
-            let facts = self.host((node, 0)).lane.engine(DB).expect("it is configured").facts();
+        let lanes = self.lanes.len();
+        let count = |place| {
+            let facts = self.host(place).lane.engine(DB).expect("it is configured").facts();
             let found = facts.counters.iter().find(|(known, _)| *known == name);
             found.expect("it is counted").1
         };
-        (0..usize::from(NODES)).map(count).sum()
+        let places =
+            (0..usize::from(NODES)).flat_map(|node| (0..lanes).map(move |lane| (node, lane)));
+        places.map(count).sum()
     }
 }
 
@@ -252,6 +255,71 @@ fn a_watched_version_is_the_same_wherever_it_is_read() {
         seen.dedup();
         assert_eq!(seen.len(), 1, "{change:?}: {seen:?}");
     }
+}
+
+/// What a node answers who is asked where a key lives: owner, moves, readers.
+fn placement(cluster: &mut Cluster, place: Place, key: &str) -> Reply<'static> {
+    let (now, tag) = (at(cluster.time), cluster.tag());
+    let host = cluster.host(place);
+    host.lane.submit(now, DB, tag, 9, Op::Placement(key.as_bytes().into()), &mut host.out);
+    let until = cluster.time + Duration::from_secs(5);
+    loop {
+        match cluster.host(place).out.done.pop() {
+            Some(done) => match done.outcome {
+                Outcome::Done(told) => return told,
+                other => panic!("{other:?}"),
+            },
+            None => assert!(cluster.time < until, "no answer in five seconds"),
+        }
+        cluster.turn(Duration::from_micros(100));
+    }
+}
+
+/// An owner outside the group of the key, and a reader that only the owner knows of.
+#[test]
+fn every_node_says_the_same_of_where_a_key_lives() {
+    for lanes in [1, 2] {
+        let mut cluster = cluster_with(lanes);
+        // All lanes know the view then.
+        (0..100).for_each(|_| cluster.turn(Duration::from_micros(100)));
+        let key = cluster.key_at([1, 2]);
+        cluster.run(1, &["SET", &key, "1"]);
+        cluster.run(3, &["APPEND", &key, "2"]);
+        (0..20).for_each(|_| _ = cluster.run(0, &["GET", &key]));
+        (0..100).for_each(|_| cluster.turn(Duration::from_micros(100)));
+        assert_eq!(cluster.counted("copies_begun"), 1);
+        let acquired = cluster.counted("acquired");
+        // The owner, one move since it knows of the key, the readers.
+        let whole = Reply::Array([4, 1, 1, 2, 3].map(Reply::Int).into());
+        for node in 0..usize::from(NODES) {
+            for lane in 0..usize::from(lanes) {
+                let told = placement(&mut cluster, (node, lane), &key);
+                assert_eq!(told, whole, "lane {lane} of node {}, {lanes} lanes", node + 1);
+            }
+        }
+        assert_eq!(cluster.counted("acquired"), acquired, "to ask moves nothing");
+        assert_eq!(cluster.counted("copies_begun"), 1, "nor does it ask for a copy");
+        // Of a key that nobody has written all say the same, too.
+        let told: Vec<_> = (0..4).map(|node| placement(&mut cluster, (node, 0), "new")).collect();
+        assert!(told.iter().all(|other| *other == told[0]), "{told:?}");
+    }
+}
+
+/// Behind a write of the same client that waits for its key.
+#[test]
+fn a_question_where_a_key_lives_waits_for_what_its_client_has_asked_before() {
+    let mut cluster = cluster();
+    let [key, other] = [[1, 2], [0, 1]].map(|nodes| cluster.key_at(nodes));
+    cluster.run(1, &["SET", &key, "1"]);
+    cluster.run(1, &["SET", &other, "1"]);
+    let ask = |key: &str| Op::Placement(key.as_bytes().into());
+    let ops = [command(&["APPEND", &key, "2"]), ask(&key), ask(&other)];
+    let tags = ops.map(|op| cluster.ask(3, 7, op));
+    let owners = cluster.answers(3, &tags).into_iter().skip(1).map(|told| match told {
+        Outcome::Done(Reply::Array(told)) => told[0].clone(),
+        other => panic!("{other:?}"),
+    });
+    assert!(owners.eq([Reply::Int(4), Reply::Int(2)]), "the key has moved, the other has not");
 }
 
 #[test]

@@ -193,6 +193,36 @@ fn clients_wait_at_nodes_without_a_copy_of_their_keys() {
     assert_eq!(nodes[0].call(&["DBSIZE"]), Reply::Int(48));
 }
 
+/// Keys of owners outside their groups, and with copies that only their owners know of.
+#[test]
+fn every_node_tells_the_same_of_where_keys_live() {
+    for lanes in ["1", "2"] {
+        let dev = Dev::start(&["--engine", "zeus", "--nodes", "5", "--lanes", lanes]);
+        let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+        for round in 0..10 {
+            let (key, writer) = (format!("key:{round}"), round % 5);
+            for node in [(writer + 1) % 5, writer] {
+                assert_eq!(nodes[node].call(&["SET", &key, "v"]), Reply::Simple("OK".into()));
+            }
+            for _ in 0..20 {
+                assert_eq!(nodes[(writer + 2) % 5].call(&["GET", &key]), Reply::bulk("v"));
+            }
+            // A copy may still be on its way, and one that was left out is asked for again.
+            poll_until(Instant::now() + PATIENCE, "all tell the same", || {
+                let mut told = nodes.iter_mut().map(|node| node.call(&["PLACEMENT", "GET", &key]));
+                let first = told.next().expect("there are nodes");
+                let Reply::Array(words) = &first else { panic!("{first:?}") };
+                assert_eq!(
+                    words[1],
+                    Reply::Int(writer as i64 + 1),
+                    "{key} is where it was written"
+                );
+                told.all(|other| other == first).then_some(())
+            });
+        }
+    }
+}
+
 #[test]
 fn a_transaction_of_very_many_keys_is_done_or_refused_as_a_whole() {
     let dev = Dev::start(&["--engine", "zeus", "--nodes", "6"]);
