@@ -20,6 +20,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "durability_full_disk_has_room_while_it_is_tried",
+        home: "durability",
+        guard: "a full disk has room again when the next segment has been prepared, and not before",
+        checks: &[WRITING],
+        in_gate: false,
+    },
+    Mutant {
         name: "durability_tail_is_there_once",
         home: "durability",
         guard: "the last batch is there twice once nothing follows it",

@@ -173,6 +173,8 @@ pub struct Log {
     wanted: Lsn,
     bytes_on_disk: u64,
     full: bool,
+    /// Whether it is full, and what found it so is being tried again.
+    tries: bool,
     dead: bool,
 }
 
@@ -213,6 +215,7 @@ impl Log {
             wanted: Lsn(u64::MAX),
             bytes_on_disk: 0,
             full: false,
+            tries: false,
             dead: false,
         };
         if let Some(header) = found.segments.last().map(|segment| &segment.source.header) {
@@ -381,20 +384,37 @@ impl Log {
         }
     }
 
-    /// Tries again what found the disk full. For the driver to call now and then.
+    /// Tries again what found the disk full. For the driver to call now and then. The log is full until
+    /// that has been done.
     pub fn retry(&mut self, disk: &mut impl Disk) {
-        self.full = false;
+        self.tries = self.full;
+        self.full &= !mutant!("durability_full_disk_has_room_while_it_is_tried");
         self.write(disk);
+        if self.under_way.is_none() {
+            self.end_trial();
+        }
     }
 
     /// Starts what can be started: the next batch if none is under way, the next segment.
     pub fn write(&mut self, disk: &mut impl Disk) {
-        if !self.dead && !self.full {
+        if !self.dead && (!self.full || self.tries) {
             self.prepare(disk);
         }
         if !self.dead {
             self.start_batch(disk);
         }
+    }
+
+    /// Nothing that was tried has failed, so there is room again, unless a segment is still being prepared.
+    fn end_trial(&mut self) {
+        let preparing = matches!(self.next, Next::Preparing { .. } | Next::Removing { .. });
+        if self.tries && !preparing {
+            (self.full, self.tries) = (false, false);
+        }
+    }
+
+    fn note_full(&mut self) {
+        (self.full, self.tries) = (true, false);
     }
 
     /// Takes the end of a request. Returns how far the log is durable if that has changed.
@@ -430,6 +450,9 @@ impl Log {
             _ => {}
         }
         self.write(disk);
+        if is_batch || self.under_way.is_none() {
+            self.end_trial();
+        }
         (self.durable > before).then_some(self.durable)
     }
 
@@ -509,7 +532,9 @@ impl Log {
         let UnderWay { count, after, is_copy, .. } = batch;
         let held = Gathered { bytes, count, after: Some(after), is_copy };
         self.gathered.push_front(held);
-        self.full = !mutant!("durability_fsync_retry");
+        if !mutant!("durability_fsync_retry") {
+            self.note_full();
+        }
     }
 
     // --- segments ------------------------------------------------------------------------------
@@ -588,7 +613,7 @@ impl Log {
         let Next::Preparing { file, .. } = mem::replace(&mut self.next, Next::Nothing) else {
             return;
         };
-        self.full = true;
+        self.note_full();
         let ticket = self.submit(Request::Remove { file: file.clone() }, disk);
         self.next = Next::Removing { file, ticket };
     }

@@ -119,10 +119,21 @@ fn a_batch_without_room_is_written_again_when_there_is_some() {
     assert_eq!(log.room(), Room::Full);
     append(&mut log, 10);
     log.retry(&mut disk);
-    assert_eq!(log.room(), Room::Open);
     let (again, completion) = disk.done();
     assert_eq!(again, request);
+    log.complete(Completion { result: Err(DiskError::Full), ..completion }, &mut disk);
+    assert_eq!(log.room(), Room::Full);
+    log.retry(&mut disk);
+    assert_eq!(log.room(), Room::Full, "nobody knows yet");
+    let (_, completion) = disk.done();
     assert_eq!(log.complete(completion, &mut disk), Some(Lsn(1)));
+    // The next segment is part of what is tried.
+    while !disk.0.is_empty() {
+        assert_eq!(log.room(), Room::Full);
+        let (_, completion) = disk.done();
+        log.complete(completion, &mut disk);
+    }
+    assert_eq!(log.room(), Room::Open);
 }
 
 /// One segment is in reserve: the disk is full when no further one can be made.
@@ -137,6 +148,10 @@ fn a_full_disk_is_said_while_there_is_still_a_segment_to_write_to() {
         written += 1;
         assert_eq!(host.batch(&[1; 3000]), Lsn(written));
     }
+    assert_eq!(host.log.room(), Room::Full);
+    host.log.retry(&mut host.files);
+    assert_eq!(host.log.room(), Room::Full, "nobody knows yet");
+    host.settle();
     assert_eq!(host.log.room(), Room::Full);
     let full_at = written;
     while host.batch(&[2; 3000]) == Lsn(written + 1) {

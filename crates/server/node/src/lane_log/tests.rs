@@ -349,6 +349,10 @@ fn a_full_disk_refuses_and_recovers_by_itself() {
     let retry_at = host.now.monotonic + LogConfig::RETRY;
     host.turn();
     assert_eq!(host.log.retry_at, retry_at);
+    host.wait(LogConfig::RETRY);
+    assert!(host.log.is_full(), "while it looks for room, too");
+    host.settle();
+    assert!(host.log.is_full());
     host.files.set_reserved(0);
     host.wait(LogConfig::RETRY);
     host.settle();
