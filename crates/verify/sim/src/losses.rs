@@ -5,16 +5,21 @@
 //! its disk may not have. When no node is left that runs, these say up to which time each node has kept
 //! everything, and what a keyspace may lose: what was answered later, and no more. Of each key that is a
 //! suffix of its versions.
+//!
+//! All replicas had what was acknowledged, and all take in the newest that any has kept: so what the best of
+//! them has kept is not lost. But that takes a while. If it is out of the view before the others have it, or all
+//! power goes once more and takes its disk, then what they had lost is lost, the end of each log. That is what
+//! is promised; the best log is what nothing but such a second blow takes away.
 
 use std::collections::VecDeque;
 
 use quorate_check::Loss;
-use quorate_node::{Durability, EngineConfig};
+use quorate_node::{Durability, EngineConfig, KeyspaceLane};
 use quorate_types::placement::{self, SHARDS};
-use quorate_types::{Lsn, NodeId, NodeSet};
+use quorate_types::{KeyspaceId, Lsn, NodeId, NodeSet, View};
 
 use crate::keyspaces::Keyspace;
-use crate::process::LaneHost;
+use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
 /// How much later than said a lane may begin a flush: its turns are not arbitrarily close.
@@ -61,6 +66,10 @@ pub(crate) struct Outage {
     left: Vec<Option<Left>>,
     /// The nodes among which keys are placed.
     placed: NodeSet,
+    /// The keyspaces in which some node may have lacked what another had come back with.
+    in_doubt: Vec<KeyspaceId>,
+    /// The keyspaces that a node was lost to before the others had what it had come back with.
+    thinned: Vec<KeyspaceId>,
 }
 
 /// What is to be known of a loss while a run goes on.
@@ -125,17 +134,46 @@ impl World {
         }
         let all = self.nodes.iter();
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
-        self.outages.push(Outage { at: self.time, left, placed });
+        let (in_doubt, thinned) = (self.keyspaces_in_doubt(active), Vec::new());
+        self.outages.push(Outage { at: self.time, left, placed, in_doubt, thinned });
         self.losses_changed = true;
+    }
+
+    /// The keyspaces in which some active node may lack what another has come back with.
+    fn keyspaces_in_doubt(&self, active: NodeSet) -> Vec<KeyspaceId> {
+        let up = || self.nodes.iter().filter(|node| node.up && active.contains(node.id));
+        let doubts = |keyspace: &&Keyspace| {
+            let mut lanes = up().flat_map(|node| &node.lanes);
+            lanes.any(|host| host.lane.engine(keyspace.id).is_some_and(KeyspaceLane::is_in_doubt))
+        };
+        self.keyspaces.iter().filter(doubts).map(|keyspace| keyspace.id).collect()
+    }
+
+    /// A view is seen for the first time. Somebody who was active when all power went may be no part of it.
+    pub(crate) fn note_thinned(&mut self, view: &View) {
+        let Some(outage) = self.outages.last() else { return };
+        let is_out = |node: &Node| outage.left[self.index(node.id)].is_some();
+        let mut out = self.nodes.iter().filter(|node| !view.active().contains(node.id));
+        if out.any(is_out) {
+            let lost = self.keyspaces_in_doubt(view.active());
+            let outage = self.outages.last_mut().expect("there is one");
+            outage.thinned.extend(lost);
+            self.losses_changed = true;
+        }
     }
 
     /// The disk of a node is damaged: what it had may be nowhere.
     pub(crate) fn note_damaged(&mut self, node: usize) {
         let time = self.time;
-        if let Some(outage) = self.outages.last_mut().filter(|outage| outage.at == time) {
-            outage.left[node] = None;
-            self.losses_changed = true;
+        let [before @ .., outage] = &mut self.outages[..] else { return };
+        if outage.at != time {
+            return;
         }
+        outage.left[node] = None;
+        if let Some(before) = before.last_mut() {
+            before.thinned.extend(&outage.in_doubt);
+        }
+        self.losses_changed = true;
     }
 
     /// What a keyspace may have lost, in order.
@@ -144,14 +182,16 @@ impl World {
             return Vec::new();
         }
         let mut losses: Vec<Loss> = Vec::new();
-        for outage in &self.outages {
+        for (at, outage) in self.outages.iter().enumerate() {
+            let is_thinned = self.is_thinned(keyspace, at);
             let groups: Vec<NodeSet> = match keyspace.group_size() {
                 Some(size) => (0..SHARDS)
                     .map(|shard| placement::group(shard, outage.placed, size).into_iter().collect())
                     .collect(),
                 None => keyspace.groups.clone(),
             };
-            let kept = groups.into_iter().map(|group| self.kept(keyspace, outage, group));
+            let kept = |group| self.kept(keyspace, outage, group, is_thinned);
+            let kept = groups.into_iter().map(kept);
             let from = kept.min().unwrap_or(outage.at);
             // What all have come back with is on their disks before they serve.
             let before = losses.last().map_or(0, |loss| loss.at + 1);
@@ -160,15 +200,24 @@ impl World {
         losses
     }
 
+    /// Whether what one node alone had kept of a keyspace may be lost: in the view behind an outage, or behind
+    /// a later one that came before all had it.
+    fn is_thinned(&self, keyspace: &Keyspace, at: usize) -> bool {
+        let outage = &self.outages[at];
+        let goes_on = |next: &Outage| next.in_doubt.contains(&keyspace.id);
+        outage.thinned.contains(&keyspace.id)
+            || self.outages.get(at + 1).is_some_and(goes_on) && self.is_thinned(keyspace, at + 1)
+    }
+
     /// The time up to which the members of a group have kept everything together.
-    fn kept(&self, keyspace: &Keyspace, outage: &Outage, group: NodeSet) -> u64 {
+    fn kept(&self, keyspace: &Keyspace, outage: &Outage, group: NodeSet, is_thinned: bool) -> u64 {
         let left = || {
             let index = |node: NodeId| outage.left[self.index(node)];
             group.into_iter().filter_map(index)
         };
         let by_all = left().map(|left| left.until).min().unwrap_or(0);
         // What was decided by a quorum may have been decided by those that have lost their votes.
-        if matches!(keyspace.engine, EngineConfig::Meerkat(_)) {
+        if matches!(keyspace.engine, EngineConfig::Meerkat(_)) || is_thinned {
             return by_all;
         }
         // All live replicas had what was acknowledged, and all take in the newest that any has kept.
@@ -176,9 +225,17 @@ impl World {
         by_any.unwrap_or(by_all)
     }
 
-    /// The last loss of a keyspace, if there was one.
+    /// The last loss of a keyspace, if there was one, with those before that it may have made larger.
     pub(crate) fn losing(&self, keyspace: &Keyspace) -> Option<Losing> {
-        let loss = self.losses(keyspace).pop()?;
+        let losses = self.losses(keyspace);
+        let mut loss = *losses.last()?;
+        let latest = losses.iter().zip(&self.outages).rev();
+        for (Loss { from, .. }, outage) in latest {
+            loss.from = loss.from.min(*from);
+            if !outage.in_doubt.contains(&keyspace.id) {
+                break;
+            }
+        }
         Some(Losing { loss, torn: self.tears(keyspace) })
     }
 

@@ -281,6 +281,9 @@ impl World {
         }
         let view = Arc::clone(view);
         self.nodes[node].seen = at;
+        if !self.operator.views.contains_key(&at) {
+            self.note_thinned(&view);
+        }
         let spreads = self.spreads();
         let operator = &mut self.operator;
         if let Some(known) = operator.views.get(&at) {

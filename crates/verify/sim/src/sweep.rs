@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use quorate_check::TxnHistory;
+use quorate_check::{Loss, TxnHistory};
 use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
@@ -29,6 +29,7 @@ use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
 use crate::shapes::Shape;
+use crate::trace::At;
 use crate::world::{Event, MS, World};
 use crate::{Faults, Options};
 
@@ -579,9 +580,15 @@ impl<'a> Simulation<'a> {
     }
 
     /// Clients that judge answers as they come are told what may be lost.
-    fn tell_losses(world: &World, users: &mut [Users], sessions: &mut SessionClients) {
+    fn tell_losses(world: &mut World, users: &mut [Users], sessions: &mut SessionClients) {
+        let time = world.time;
         for (keyspace, users) in world.keyspaces.iter().zip(users) {
             let Some(losing) = world.losing(keyspace) else { continue };
+            let (Loss { from, at }, id) = (losing.loss, keyspace.id);
+            world.trace.event(&[time, from, at, u64::from(id.0)], || {
+                let (time, from, at) = (At(time), At(from), At(at));
+                format!("{time} {id:?} may have lost what was answered from {from} to {at}")
+            });
             users.clients.lose(losing);
             users.loader.lose(losing.loss);
             sessions.power_lost(keyspace.id, losing);
