@@ -58,6 +58,11 @@ const fn remote_mutant(name: &'static str, guard: &'static str, in_gate: bool) -
     Mutant { name, home: "zeus", guard, checks: CHECKS, in_gate }
 }
 
+/// A guard of what gives way when memory is short.
+const fn relief_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "relief::")], in_gate }
+}
+
 /// A guard of copies outside the groups of keys.
 const fn extra_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
     const CHECKS: &[Check] = &[Tests("zeus", "extras::")];
@@ -585,6 +590,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     remote_mutant(
         "zeus_remote_read_never_gives_up",
         "who asks in vain for what is always being written becomes its owner",
+        false,
+    ),
+    relief_mutant(
+        "zeus_copies_kept_without_memory",
+        "copies that nothing rests on give way when memory is short",
+        false,
+    ),
+    relief_mutant(
+        "zeus_needed_copy_gives_way",
+        "an owner outside the group keeps its copy while a member of the group is away",
         false,
     ),
     extra_mutant(

@@ -273,6 +273,12 @@ pub trait Engine:
     /// Closes the batches of a turn.
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>);
 
+    /// The node is short of memory: what this lane keeps that nothing rests on may give way, some of it at
+    /// each call. It may be called in every turn, and updates are refused soon if memory gets no less.
+    fn short_of_memory(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let _ = (now, effects);
+    }
+
     /// Begins a new life: answers what is under way, and forgets it.
     fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>);
 

@@ -26,6 +26,7 @@ use crate::message::Message;
 use crate::meta::{DataState, Meta, OwnerState};
 use crate::ownership::{Agreement, Value};
 use crate::state::Zeus;
+use crate::sweep::NOBODY;
 
 /// How many timestamps a driver chooses from.
 const CHANCES: u64 = 16;
@@ -343,6 +344,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let mut left = None;
         if !self.layout.in_group(key) && !mutant!("zeus_given_key_still_read") {
+            if requester.member == NOBODY.member && !given {
+                self.count_given_back(key);
+            }
             // The next owner does not send it what it writes.
             self.change_meta(key, |meta| {
                 meta.data = DataState::Invalid;

@@ -215,6 +215,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
         Self::flush(self, effects);
     }
 
+    fn short_of_memory(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        Self::short_of_memory(self, now, effects);
+    }
+
     fn reset(&mut self, _: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         Self::reset(self, incarnation, effects);
     }
@@ -247,6 +251,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("remote_moves", counters.remote_moves),
             ("copies_begun", counters.copies_begun),
             ("copies_ended", counters.copies_ended),
+            ("copies_dropped", counters.copies_dropped),
             ("readers_added", counters.readers_added),
             ("readers_ended", counters.readers_ended),
         ]

@@ -7,9 +7,9 @@
 //! older than what was acknowledged here; from the grant on it may be read.
 //!
 //! A copy ends when its owner says so (the key moves), in a new view, when the key is deleted, when
-//! there is no room, when it has not been read for a while, and when it is written more often than read.
-//! A node may drop a copy at any moment, since what it does not have it does not read, and acknowledges
-//! all the same; it tells the owner then (LEAVE), which stops to send.
+//! there is no room, or no memory (`relief.rs`), when it has not been read for a while, and when it is
+//! written more often than read. A node may drop a copy at any moment, since what it does not have it
+//! does not read, and acknowledges all the same; it tells the owner then (LEAVE), which stops to send.
 //!
 //! Each record says whether it is such a copy (`Meta::extra`), so every lane that applies a transaction
 //! or reads knows. Everything else is the business of the key's own lane. A lane drops its copies when
@@ -177,12 +177,13 @@ impl ExtraCopies {
         waits.min(if is_any { self.look_at } else { Instant::NEVER })
     }
 
-    /// The copy that is read least goes first.
-    fn least_used(&self) -> Option<Key> {
+    /// Those that are read least, which go first; so many at most.
+    pub(crate) fn least_used(&self, count: usize) -> Vec<Key> {
         let kept = |copy: &Copy| matches!(copy.stage, Stage::Kept { .. });
         let entries = self.copies.sorted().into_iter().filter(|(_, copy)| kept(copy));
-        let least = entries.min_by_key(|(_, copy)| (copy.uses, u32::MAX - copy.idle));
-        least.map(|(key, _)| key.clone())
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|(_, copy)| (copy.uses, u32::MAX - copy.idle));
+        entries.into_iter().take(count).map(|(key, _)| key.clone()).collect()
     }
 }
 
@@ -237,7 +238,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_here = self.rounds.contains_key(key) || self.table.find(key).is_some();
         let is_any = !self.layout.directory(key).is_empty();
         let may_ask = self.layout.is_active() && !self.layout.in_group(key) && is_any;
-        if is_asked || is_here || !may_ask {
+        if is_asked || is_here || !may_ask || !self.relief.has_room(now) {
             return;
         }
         if self.copies.len() >= COPIES_MAX {
@@ -326,7 +327,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Drops the copy that is read least; whether there was one.
     fn make_room(&mut self, now: Now, effects: &mut impl Effects<Self>) -> bool {
-        let Some(least) = self.copies.least_used() else { return false };
+        let Some(least) = self.copies.least_used(1).pop() else { return false };
         effects.probe("zeus: a copy makes room for another");
         self.leave_copy(now, &least, effects);
         true

@@ -54,6 +54,8 @@ struct Shard {
     is_placed: bool,
     /// The active members of that group, in its order.
     directory: Vec<NodeId>,
+    /// Whether these are as many as are to keep each key.
+    is_whole: bool,
     /// The same in no order.
     holders: NodeSet,
     /// The live members of that group, and of the one that it should have.
@@ -127,6 +129,7 @@ impl Layout {
             Shard {
                 heirs,
                 is_placed: group.contains(&node),
+                is_whole: directory.len() >= placement::group_size(replicas, placed.len()),
                 keepers,
                 readers: match mutant!("zeus_leaver_reads") {
                     true => has_all,
@@ -273,6 +276,11 @@ impl Layout {
     /// The members that have all that was committed of a key, in the order of its group.
     pub(crate) fn directory(&self, key: &[u8]) -> &[NodeId] {
         self.shard(key).map(|shard| &*shard.directory).unwrap_or_default()
+    }
+
+    /// Whether they are as many as are to keep the key.
+    pub(crate) fn is_whole(&self, key: &[u8]) -> bool {
+        self.shard(key).is_some_and(|shard| shard.is_whole)
     }
 
     /// Whether a node is one of them.

@@ -23,6 +23,7 @@
 //! | message | sender → receiver | meaning |
 //! | --- | --- | --- |
 //! | REQ | requester → directory node | I want this key; drive a round for me |
+//! | | owner outside the group → default owner | for nobody: release this key |
 //! | INV | driver → arbiters (group and owner) | may it move in this round? |
 //! | ACK | arbiter → requester | it may; from the owner, with the value if there is no copy |
 //! | VAL | requester → arbiters | I have it (or the R-INV of what it writes says so) |
@@ -103,6 +104,7 @@ mod placement;
 mod readers;
 mod recovery;
 mod refusals;
+mod relief;
 mod remote;
 mod restore;
 mod revival;
@@ -140,6 +142,7 @@ pub use meta::{DataState, Extra, Meta, OwnerState};
 pub use state::{Config, Zeus};
 
 use ownership::{Acquisition, Agreement};
+use sweep::NOBODY;
 
 /// What may have to be sent again is looked at no more often than this.
 const TICK: Duration = Duration::from_micros(200);
@@ -217,6 +220,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: goes on from its log",
         "zeus: ownership acquired",
         "zeus: an expired value is deleted",
+        "zeus: an extra copy gives way",
+        "zeus: an owner outside the group gives its key back",
         "zeus: an owner withdraws extra copies",
         "zeus: takes in what its log has lost",
         "zeus: the owner waits for former extra readers",
@@ -298,6 +303,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.refused(reason);
         }
         match message {
+            Message::Req { key, requester, .. } if requester.member == NOBODY.member => {
+                self.on_give_back(now, from, key, effects);
+            }
             Message::Req { key, requester, resumes } => {
                 self.on_req(now, key, requester, resumes, effects);
             }

@@ -37,7 +37,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let absurd = |time: u64| self.is_absurd(now, time).then_some(ABSURD);
         match *message {
             Message::Req { key, requester, .. } => {
-                is_other(key).or_else(|| absurd(requester.stamp.version))
+                is_other(key).or_else(|| absurd(asked_at(requester)))
             }
             Message::Inv { key, round, requester, previous } => {
                 is_other(key).or_else(|| absurd(newest(round.version, requester, previous)))
@@ -112,11 +112,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 }
 
-/// The latest time that a round names. Who asks for nobody is younger than all.
-fn newest(round: u64, requester: Requester, previous: Settled) -> u64 {
-    let stamp = match requester.member {
+/// The time that a request names. Who asks for nobody is younger than all.
+fn asked_at(requester: Requester) -> u64 {
+    match requester.member {
         MemberNumber(0) => 0,
         _ => requester.stamp.version,
-    };
-    round.max(stamp).max(previous.round.version)
+    }
+}
+
+/// The latest time that a round names.
+fn newest(round: u64, requester: Requester, previous: Settled) -> u64 {
+    round.max(asked_at(requester)).max(previous.round.version)
 }

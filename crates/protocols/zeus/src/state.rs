@@ -29,6 +29,7 @@ use crate::meta::{DataState, Extra, Meta, OwnerState};
 use crate::ownership::Acquisition;
 use crate::placement::Bounces;
 use crate::recovery::Recovery;
+use crate::relief::Relief;
 use crate::remote::Remote;
 use crate::sweep::Sweep;
 use crate::transactions::Transactions;
@@ -139,6 +140,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) copies: ExtraCopies,
     /// Nodes that have such copies of keys that this lane owns.
     pub(crate) readers: ExtraReaders,
+    pub(crate) relief: Relief,
     pub(crate) lanes: Lanes<X>,
     pub(crate) bounces: Bounces,
     pub(crate) turn: Turn,
@@ -180,6 +182,8 @@ pub(crate) struct Counters {
     /// Extra copies that this node has got, and such that have ended.
     pub(crate) copies_begun: u64,
     pub(crate) copies_ended: u64,
+    /// Copies outside the groups of their keys that have given way since memory was short.
+    pub(crate) copies_dropped: u64,
     /// Extra readers that keys owned here have got and lost.
     pub(crate) readers_added: u64,
     pub(crate) readers_ended: u64,
@@ -214,6 +218,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             remote: Remote::default(),
             copies: ExtraCopies::default(),
             readers: ExtraReaders::default(),
+            relief: Relief::default(),
             lanes: Lanes::new(lanes),
             bounces: Bounces::default(),
             turn: Turn::default(),

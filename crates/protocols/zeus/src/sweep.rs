@@ -34,7 +34,7 @@ const ROUNDS_MAX: usize = 256;
 const SLOTS_MAX: usize = 256;
 
 /// Who asks for a key that nobody wants: any other request is older.
-const NOBODY: Requester = Requester {
+pub(crate) const NOBODY: Requester = Requester {
     member: MemberNumber(0),
     sequence: 0,
     stamp: Timestamp::new(u64::MAX, WriterId(u32::MAX)),
@@ -254,10 +254,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             Fate::Release => {
                 effects.probe("zeus: a key without a value is released");
                 self.sweep.look_again(key);
-                let settled = self.settled(key);
-                let at = self.next_round_at(settled.round);
-                self.begin_round(key, at, NOBODY, settled, OwnerState::Drive);
-                self.drive(now, key, effects);
+                self.release(now, key, effects);
             }
             Fate::WaitForFloor(at) => {
                 self.sweep.look_again(key);
@@ -322,12 +319,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let has_owner = self.layout.node_of(meta.owner).is_some();
         if has_owner && !mutant!("zeus_forgets_without_release") {
-            let is_due = meta.version.version <= self.sweep.of_age
-                && self.layout.is_active()
-                && self.lanes.has_recovered
-                && self.rounds.len() < ROUNDS_MAX
-                && (!self.is_needed(key) || mutant!("zeus_releases_what_is_needed"))
-                && self.layout.default_owner(key) == Some(self.layout.node);
+            let is_due = meta.version.version <= self.sweep.of_age && self.may_release(key);
             return if is_due { Fate::Release } else { Fate::ComeBack };
         }
         match self.floor.is_above(&meta) || mutant!("zeus_forgets_above_floor") {
@@ -336,9 +328,26 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
     }
 
+    /// Whether this node is the default owner of a key and may drive a round that leaves it to nobody.
+    pub(crate) fn may_release(&self, key: &[u8]) -> bool {
+        self.layout.is_active()
+            && self.lanes.has_recovered
+            && self.rounds.len() < ROUNDS_MAX
+            && (!self.is_needed(key) || mutant!("zeus_releases_what_is_needed"))
+            && self.layout.default_owner(key) == Some(self.layout.node)
+    }
+
+    /// Drives a round after which a key has no owner by name.
+    pub(crate) fn release(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let settled = self.settled(key);
+        let at = self.next_round_at(settled.round);
+        self.begin_round(key, at, NOBODY, settled, OwnerState::Drive);
+        self.drive(now, key, effects);
+    }
+
     /// Whether a transaction of this lane, or another lane, waits for a key. To release it would take it
     /// from an older transaction, which would have to ask for it again.
-    fn is_needed(&self, key: &[u8]) -> bool {
+    pub(crate) fn is_needed(&self, key: &[u8]) -> bool {
         self.transactions.wait_for(key) || self.acquisitions.contains_key(key)
     }
 

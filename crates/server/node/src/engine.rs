@@ -444,6 +444,10 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => engine.end_turn(now, sink));
     }
 
+    pub(crate) fn short_of_memory(&mut self, now: Now, sink: &mut Sink<'_>) {
+        each!(&mut self.engine, engine => Engine::short_of_memory(&mut **engine, now, sink));
+    }
+
     pub(crate) fn reset(&mut self, now: Now, incarnation: Incarnation, sink: &mut Sink<'_>) {
         each!(&mut self.engine, engine => Engine::reset(&mut **engine, now, incarnation, sink));
         self.reset_forwarding(incarnation, sink);

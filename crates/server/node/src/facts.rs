@@ -161,6 +161,8 @@ pub struct PlacementFacts {
     pub bounced: u64,
     /// Those that bounce now.
     pub bouncing: u64,
+    /// Copies outside the groups of their keys that have given way since memory was short.
+    pub copies_dropped: u64,
     /// Units that are pinned.
     pub pins: u64,
 }

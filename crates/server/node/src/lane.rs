@@ -458,6 +458,17 @@ impl Lane {
         self.report_progress(now, out);
     }
 
+    /// The node is about to have no memory for updates: engines give some of what they can do without.
+    pub fn short_of_memory(&mut self, now: Now, out: &mut Outbox) {
+        for number in 0..self.engines.len() {
+            if self.engines[number].is_some() {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.short_of_memory(now, &mut sink);
+            }
+        }
+        self.answer_internal(out);
+    }
+
     /// Marks the beginning of a turn.
     pub fn begin_turn(&mut self, now: Now) {
         self.lease_at_start = self.shared.lease_until() > now.monotonic && self.shared.is_active();

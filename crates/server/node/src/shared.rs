@@ -156,6 +156,7 @@ impl Shared {
                     "forwarded_updates" => &mut facts.forwarded,
                     "bounced" => &mut facts.bounced,
                     "bouncing" => &mut facts.bouncing,
+                    "copies_dropped" => &mut facts.copies_dropped,
                     _ => continue,
                 };
                 *fact += count;

@@ -110,6 +110,8 @@ pub struct PlacementFacts {
     pub local_share: u64,
     /// Units of keys that have begun to bounce, and those that do now.
     pub bounced: (u64, u64),
+    /// Copies of keys that other nodes keep, which have given way since memory was short.
+    pub copies_dropped: u64,
     /// Units that are pinned.
     pub pins: u64,
 }

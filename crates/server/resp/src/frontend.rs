@@ -143,6 +143,12 @@ impl Frontend {
         &self.core.stats
     }
 
+    /// Whether so much of `maxmemory` is used that commands which may add some are refused soon.
+    pub fn is_short_of_memory(&self, used: impl FnOnce() -> u64) -> bool {
+        let bound = self.core.shared.settings.max_memory.load(Relaxed);
+        bound > 0 && used() > bound / 16 * 15
+    }
+
     /// Open connections of this lane.
     pub fn len(&self) -> usize {
         self.connections.len()

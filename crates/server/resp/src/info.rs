@@ -153,6 +153,7 @@ impl<B: Backend> Context<'_, B> {
         lines.put("units_bounced", begun);
         lines.put("units_bouncing", now);
         lines.put("units_pinned", facts.pins);
+        lines.put("copies_dropped", facts.copies_dropped);
     }
 
     fn info_server(&mut self, facts: &ServerFacts, lines: &mut Lines<'_>) {

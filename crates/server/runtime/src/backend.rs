@@ -285,6 +285,7 @@ impl Backend for LaneBackend<'_> {
             moves: facts.moves,
             local_share: facts.local_share(),
             bounced: (facts.bounced, facts.bouncing),
+            copies_dropped: facts.copies_dropped,
             pins: facts.pins,
         })
     }

@@ -591,6 +591,9 @@ impl Host {
         if lane_due {
             self.lane.tick(now, &mut self.out);
         }
+        if self.frontend.is_short_of_memory(|| self.lane.shared().memory_used()) {
+            self.lane.short_of_memory(now, &mut self.out);
+        }
         if self.frontend.next_deadline() <= now.monotonic {
             let mut backend = LaneBackend {
                 lane: &mut self.lane,

@@ -16,6 +16,7 @@ mod pitfalls;
 mod placement;
 mod random;
 mod release;
+mod relief;
 mod remote;
 mod sessions;
 mod support;

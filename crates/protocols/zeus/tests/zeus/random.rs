@@ -8,6 +8,7 @@ mod calls;
 mod deaths;
 mod extras;
 mod power;
+mod relief;
 mod remote;
 mod watches;
 
@@ -72,6 +73,8 @@ struct Plan {
     lists: bool,
     /// After how many reads that others answer a node asks for a copy.
     extra_after: u32,
+    /// Of 1000 steps, in how many a node is short of memory.
+    short: u64,
     /// What promises wait for. With a log, the power of one node or of all goes now and then.
     logs: Logs,
     /// How often some log is flushed, of 400 steps.
@@ -102,6 +105,7 @@ const PLAN: Plan = Plan {
     pins: 0,
     lists: false,
     extra_after: 16,
+    short: 0,
     logs: Logs::None,
     flushes: 90,
 };
@@ -424,6 +428,9 @@ impl Run {
         if self.rng.chance(self.plan.pins, 1000) {
             let node = self.node();
             self.placer.pin(&mut self.rng, self.plan.keys, node);
+        }
+        if self.plan.short > 0 && self.rng.chance(self.plan.short, 1000) {
+            self.run_short();
         }
         if self.plan.calls > 0 && self.rng.chance(1, 15) {
             self.call_again();

@@ -1,9 +1,11 @@
 //! The limits, end to end: at each, an error that names it, worded as Redis words it where Redis
 //! has it, and a server that goes on.
 
+use std::time::Instant;
+
 use crate::support::dev::Dev;
 use crate::support::redis::{Raw, encode};
-use crate::support::{Client, Cluster, ENGINES, Reply};
+use crate::support::{Client, Cluster, ENGINES, PATIENCE, Reply, http_get, poll_until};
 use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -164,6 +166,54 @@ fn memory_is_bounded_and_nothing_is_evicted() {
     assert_eq!(nodes[1].call(&delete), Reply::Int(20));
     for node in &mut nodes {
         assert_eq!(node.call(&["SET", "k", "v"]), ok(), "there is room again");
+    }
+}
+
+/// A node writes keys that other nodes keep, which it owns then, and reads others so often that it has
+/// copies of them: more than it has memory for, and nothing is refused.
+#[test]
+fn copies_that_others_keep_give_way_before_memory_is_short() {
+    for lanes in ["1", "2"] {
+        let dev = Dev::start(&["--engine", "zeus", "--nodes", "5", "--lanes", lanes]);
+        let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+        assert_eq!(nodes[0].call(&["CONFIG", "SET", "maxmemory", "3mb"]), ok());
+        let value = "v".repeat(10_000);
+        let is_kept = |node: &mut Client, key: &str| {
+            let Reply::Array(told) = node.call(&["PLACEMENT", "GET", key]) else {
+                panic!("a list")
+            };
+            let Reply::Array(readers) = &told[5] else { panic!("{told:?}") };
+            readers.contains(&Reply::Int(1))
+        };
+        let names = (0..).map(|number| format!("key:{number}"));
+        let others: Vec<String> =
+            names.filter(|key| !is_kept(&mut nodes[1], key)).take(1_000).collect();
+        let (written, read) = others.split_at(700);
+        for key in read {
+            assert_eq!(nodes[1].call(&["SET", key, &value]), ok());
+        }
+        let mut written = written.iter();
+        for key in read {
+            for _ in 0..20 {
+                assert_eq!(nodes[0].call(&["GET", key]), Reply::bulk(&value));
+            }
+            for key in written.by_ref().take(2) {
+                assert_eq!(nodes[0].call(&["SET", key, &value]), ok(), "{key}, {lanes} lanes");
+            }
+        }
+        poll_until(Instant::now() + PATIENCE, "copies were dropped", || {
+            let (_, metrics) = http_get(dev.admins[0], "/metrics");
+            let dropped = metrics.lines().filter(|line| line.contains("copies_dropped"));
+            let dropped = dropped.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+            // Of 600 that it has written there is room for less than half.
+            (dropped.sum::<u64>() > 300).then_some(())
+        });
+        // Nothing is lost.
+        for key in &others[..900] {
+            let held = nodes[2].call(&["STRLEN", key]);
+            let is_written = others[..600].contains(key) || read.contains(key);
+            assert_eq!(held, Reply::Int(if is_written { 10_000 } else { 0 }), "{key}");
+        }
     }
 }
 

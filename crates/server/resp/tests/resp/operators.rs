@@ -366,7 +366,7 @@ fn units_are_pinned_to_live_nodes_where_keys_move() {
     assert_eq!(harness.talk(id, "PLACEMENT UNPIN u"), ":0\r\n");
     assert!(harness.talk(id, "INFO placement").contains(
         "key_moves:7\r\nkey_moves_per_second:0\r\nlocal_updates_percent:99.9\r\nunits_bounced:2\r\n\
-         units_bouncing:1\r\nunits_pinned:0\r\n"
+         units_bouncing:1\r\nunits_pinned:0\r\ncopies_dropped:3\r\n"
     ));
     harness.talk(id, "MULTI");
     assert!(harness.talk(id, "PLACEMENT PIN u 1").starts_with("-ERR Command not allowed"));

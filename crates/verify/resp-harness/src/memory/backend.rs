@@ -290,8 +290,8 @@ impl Backend for MemoryBackend {
     }
 
     fn placement(&self) -> Option<PlacementFacts> {
-        let (pins, _) = self.moving.first().and_then(|keyspace| self.pins(*keyspace, b""))?;
-        Some(PlacementFacts { moves: 7, local_share: 999, bounced: (2, 1), pins })
+        let (pins, copies_dropped) = (self.moving.first().and_then(|at| self.pins(*at, b""))?.0, 3);
+        Some(PlacementFacts { moves: 7, local_share: 999, bounced: (2, 1), copies_dropped, pins })
     }
 
     fn replicas(&self, _: u8) -> usize {
