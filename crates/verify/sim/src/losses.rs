@@ -19,7 +19,7 @@ use quorate_types::placement::{self, SHARDS};
 use quorate_types::{KeyspaceId, Lsn, NodeId, NodeSet, View};
 
 use crate::keyspaces::Keyspace;
-use crate::process::{LaneHost, Node};
+use crate::process::LaneHost;
 use crate::world::{MS, World};
 
 /// How much later than said a lane may begin a flush: its turns are not arbitrarily close.
@@ -62,8 +62,12 @@ impl Left {
 /// A time at which no node was left that ran.
 pub(crate) struct Outage {
     at: u64,
+    /// The last time that power went before any node was in a view again.
+    until: u64,
     /// By index of the node: what those had that were active members.
     left: Vec<Option<Left>>,
+    /// Those that were active, whatever their disks have kept.
+    active: NodeSet,
     /// The nodes among which keys are placed.
     placed: NodeSet,
     /// The keyspaces in which some node may have lacked what another had come back with.
@@ -127,6 +131,13 @@ impl World {
     pub(crate) fn note_outage(&mut self) {
         let Some(view) = self.newest_view() else { return };
         let (active, placed) = (view.active(), view.placed);
+        if active.is_empty() {
+            // Nobody has served since the last one.
+            if let Some(outage) = self.outages.last_mut() {
+                outage.until = self.time;
+            }
+            return;
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].up {
                 self.note_left(node);
@@ -135,7 +146,8 @@ impl World {
         let all = self.nodes.iter();
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
         let (in_doubt, thinned) = (self.keyspaces_in_doubt(active), Vec::new());
-        self.outages.push(Outage { at: self.time, left, placed, in_doubt, thinned });
+        let (at, until) = (self.time, self.time);
+        self.outages.push(Outage { at, until, left, active, placed, in_doubt, thinned });
         self.losses_changed = true;
     }
 
@@ -151,12 +163,9 @@ impl World {
 
     /// A view is seen for the first time. Somebody who was active when all power went may be no part of it.
     pub(crate) fn note_thinned(&mut self, view: &View) {
-        let Some(outage) = self.outages.last() else { return };
-        let is_out = |node: &Node| outage.left[self.index(node.id)].is_some();
-        let mut out = self.nodes.iter().filter(|node| !view.active().contains(node.id));
-        if out.any(is_out) {
-            let lost = self.keyspaces_in_doubt(view.active());
-            let outage = self.outages.last_mut().expect("there is one");
+        let lost = self.keyspaces_in_doubt(view.active());
+        let Some(outage) = self.outages.last_mut() else { return };
+        if !outage.active.is_subset(view.active()) {
             outage.thinned.extend(lost);
             self.losses_changed = true;
         }
@@ -166,7 +175,7 @@ impl World {
     pub(crate) fn note_damaged(&mut self, node: usize) {
         let time = self.time;
         let [before @ .., outage] = &mut self.outages[..] else { return };
-        if outage.at != time {
+        if outage.until != time {
             return;
         }
         outage.left[node] = None;
