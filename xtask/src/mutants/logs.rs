@@ -73,6 +73,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_lost_records_not_gathered",
+        home: "hermes",
+        guard: "a replica in doubt asks the others for records of calls",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_lists_in_doubt",
         home: "hermes",
         guard: "a replica in doubt says that it may lack keys",

@@ -85,6 +85,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if attempt.access == Access::Read {
             return None;
         }
+        if self.lacks_records() {
+            return Some(Outcome::Refused(Refusal::Busy));
+        }
         let admitted = self.tracker.admits(permit.call.lease, permit.date).is_ok()
             || mutant!("hermes_forgotten_session_admitted");
         let covered =

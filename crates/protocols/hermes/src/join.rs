@@ -373,6 +373,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         chunk: &Chunk<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        match self.take_records(now, from, chunk, effects) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(_) => return effects.refused("hermes: damaged records"),
+        }
         let Copying::From(Source { copier, .. }) = &self.copying else {
             return effects.ignored("hermes: chunk while not copying");
         };
@@ -439,6 +444,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 self.floors.finish_shadow(chunk.floor);
                 if chunk.in_doubt && !mutant!("hermes_shadow_does_not_doubt") {
                     self.set_doubt(true);
+                    self.doubt_records();
                 }
                 self.copying = Copying::Done;
                 self.append_floors(effects);

@@ -114,6 +114,7 @@ mod meta;
 mod ops;
 mod queue;
 mod reads;
+mod records;
 mod recovery;
 mod replica;
 mod state;
@@ -167,6 +168,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: replay while the coordinator lives",
         "hermes: replayed read-modify-write answered as done",
         "hermes: records of another cluster go",
+        "hermes: records of calls are gathered",
         "hermes: shadow changes its donor",
         "hermes: sweep replays an orphan",
         "hermes: tombstone without VAL replayed",
@@ -219,6 +221,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
             self.copying.next_deadline(),
             self.floor_deadline(),
             self.tombstones.next_deadline(),
+            self.gathering_deadline(),
             self.reads.next_deadline(),
             self.expiry.next_deadline(),
         ]
@@ -385,6 +388,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         if self.floor_deadline() <= now.monotonic {
             self.on_floor_timeout(now, effects);
+        }
+        if self.gathering_deadline() <= now.monotonic {
+            self.gather_records(now, effects);
         }
         if self.tombstones.next_deadline() <= now.monotonic {
             self.on_collect_timeout(now, effects);

@@ -288,6 +288,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     fn doubt_what_others_have(&mut self) {
         self.floors.doubt();
         self.set_doubt(true);
+        self.doubt_records();
     }
 
     /// Nobody has more than this replica has: what an earlier life has left is a part of it.

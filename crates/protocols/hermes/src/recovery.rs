@@ -105,6 +105,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.sweep =
             Sweep { pass: 0, scan: Scan::default(), next_at: now.monotonic, replays: true };
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
+        self.gather_records(now, effects);
         self.check_all_queues(now.monotonic);
     }
 
@@ -149,6 +150,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.sweep = Sweep::default();
         self.copying = Default::default();
         self.floors.abandon_round();
+        self.gathering = None;
         self.tombstones.rest();
         self.expiry = Default::default();
         self.deltas.clear();

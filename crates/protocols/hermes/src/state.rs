@@ -17,6 +17,7 @@ use crate::deltas::Deltas;
 use crate::join::Copying;
 use crate::ops::{AttemptId, Pending, Queue, Tentative};
 use crate::reads::QuorumReads;
+use crate::records::Gathering;
 use crate::recovery::Sweep;
 use crate::tombstones::Floors;
 
@@ -142,6 +143,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) sweep: Sweep,
     pub(crate) copying: Copying,
     pub(crate) floors: Floors,
+    /// Records of calls that others are asked for.
+    pub(crate) gathering: Option<Gathering>,
     pub(crate) tombstones: Tombstones<T::Handle>,
     pub(crate) reads: QuorumReads<O::Reply>,
     pub(crate) expiry: crate::expiry::Expiry,
@@ -194,6 +197,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             sweep: Sweep::default(),
             copying: Copying::default(),
             floors: Floors::default(),
+            gathering: None,
             tombstones: Tombstones::default(),
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),

@@ -2,7 +2,7 @@
 
 use quorate_harness::Logs;
 use quorate_hermes::{Message, State};
-use quorate_machine::{Machine as _, Unreadable};
+use quorate_machine::{Machine as _, Outcome, Refusal, Unreadable};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{Duration, LaneId, MemberNumber, NodeId, Role};
 
@@ -182,6 +182,30 @@ fn a_floor_does_not_rise_above_what_others_have_kept() {
     cluster.run_for(MLT * 20);
     keys.iter().for_each(|key| cluster.assert_everywhere(key, Some("v")));
     assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
+}
+
+/// The log of node 3 ends before a call whose key has changed since: the newest version does not name it.
+#[test]
+fn a_call_whose_record_only_others_have_kept_has_taken_effect() {
+    let mut cluster = cluster();
+    cluster.run(1, set("n", "1"));
+    let tag = cluster.call(1, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(tag, Reply::Int(2));
+    cluster.run(1, incr("n"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    cluster.rot_end(3, 0, 2);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    // Nobody has told node 3 of the call yet.
+    let early = cluster.call(3, call(3), incr("n"));
+    cluster.run_some(MLT * 8, |packet| !packet.is(0, 3, "chunk"));
+    assert_eq!(cluster.outcome(early), Some(&Outcome::Refused(Refusal::Busy)));
+    cluster.run_for(MLT * 8);
+    let again = cluster.call(3, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(again, Reply::Int(2));
+    cluster.assert_everywhere("n", Some("3"));
 }
 
 /// It copies from a replica that has lost a key, and is asked for it before any other has replayed it.

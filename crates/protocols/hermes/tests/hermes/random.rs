@@ -350,11 +350,17 @@ impl Run {
             Role::Shadow => {
                 if self.cluster.machine(node).is_caught_up() {
                     self.decide(node, Role::Active);
-                } else if self.rng.chance(1, 4) {
+                } else if self.rng.chance(1, 4) && self.others_are_a_majority(node) {
                     self.end_process(node);
                 }
             }
         }
+    }
+
+    /// Whether the processes of most nodes run, without this one: or nobody could decide on a view.
+    fn others_are_a_majority(&self, node: u16) -> bool {
+        let up = self.cluster.hosts.iter().filter(|(other, host)| **other != node && host.up);
+        up.count() * 2 > usize::from(self.plan.nodes)
     }
 
     fn end_process(&mut self, node: u16) {

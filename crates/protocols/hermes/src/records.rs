@@ -1,0 +1,106 @@
+//! Records of calls after the loss of all power.
+//!
+//! A version brings the call that it is of, but not those of versions before it. So a replica that has lost
+//! the end of its log may be told of a key's newest version and lack the record of a call that the key has
+//! seen, and a try at that call would take effect again. A replica in doubt (`tombstones.rs`) asks every other
+//! active one for all its records, and attempts no call that it knows nothing of before it has them.
+
+use alloc::collections::BTreeMap;
+
+use quorate_machine::{Command, Effects, Table, mutant};
+use quorate_types::{Instant, NodeId, NodeSet, Now};
+use quorate_wire::Malformed;
+
+use crate::message::{Chunk, Cursor, Message};
+use crate::{Hermes, Meta};
+
+/// Records that are being gathered.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Gathering {
+    /// Names the questions.
+    request: u64,
+    /// Who has told all.
+    heard: NodeSet,
+    /// Where the others go on.
+    cursors: BTreeMap<NodeId, Cursor>,
+    again_at: Instant,
+}
+
+impl Gathering {
+    /// What a replica is asked next.
+    fn question(&self, node: NodeId) -> Message<'static> {
+        let cursor = self.cursors.get(&node).copied().unwrap_or(Cursor::SESSIONS);
+        Message::ChunkRead { request: self.request, cursor }
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
+    /// Others may have records of calls that this replica lacks.
+    pub(crate) fn doubt_records(&mut self) {
+        if mutant!("hermes_lost_records_not_gathered") {
+            return;
+        }
+        let request = self.rng.next_u64();
+        let (heard, cursors) = (NodeSet::EMPTY, BTreeMap::new());
+        let again_at = Instant::NEVER;
+        self.gathering = Some(Gathering { request, heard, cursors, again_at });
+    }
+
+    /// Whether a call of which there is no record may have taken effect.
+    pub(crate) fn lacks_records(&self) -> bool {
+        self.gathering.is_some()
+    }
+
+    pub(crate) fn gathering_deadline(&self) -> Instant {
+        self.gathering.as_ref().map_or(Instant::NEVER, |gathering| gathering.again_at)
+    }
+
+    /// Asks those that have not told all, once this replica serves: in each view, and when no answer came.
+    pub(crate) fn gather_records(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Some(gathering) = &mut self.gathering else { return };
+        let me = self.config.node;
+        if !self.active.contains(me) {
+            gathering.again_at = Instant::NEVER;
+            return;
+        }
+        let missing = self.active.without(me).difference(gathering.heard);
+        if missing.is_empty() {
+            effects.probe("hermes: records of calls are gathered");
+            self.gathering = None;
+            return;
+        }
+        for node in missing {
+            effects.send(node, &gathering.question(node));
+        }
+        gathering.again_at = now.monotonic + self.config.message_loss_timeout * 2;
+    }
+
+    /// Takes a chunk if it answers a question for records; whether it does.
+    pub(crate) fn take_records(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        chunk: &Chunk<'_>,
+        effects: &mut impl Effects<Self>,
+    ) -> Result<bool, Malformed> {
+        let Some(gathering) = &mut self.gathering else { return Ok(false) };
+        if gathering.request != chunk.request {
+            return Ok(false);
+        }
+        if let Some(next) = chunk.next {
+            gathering.cursors.insert(from, next);
+            effects.send(from, &gathering.question(from));
+        } else {
+            gathering.heard.insert(from);
+        }
+        let heard = gathering.heard;
+        if !chunk.sessions.is_empty() {
+            self.tracker.merge(chunk.sessions)?;
+            self.append_sessions(chunk.sessions, effects);
+        }
+        if self.active.without(self.config.node).is_subset(heard) {
+            self.gather_records(now, effects);
+        }
+        Ok(true)
+    }
+}
