@@ -20,6 +20,7 @@ mod baselines;
 mod builds;
 mod durability;
 mod gates;
+mod hermes;
 mod local;
 mod logs;
 mod meerkat;
@@ -80,9 +81,10 @@ const RIG_MINUTES: &str = "10";
 
 /// Every guard that can be removed.
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    let rows =
-        table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
-    rows.chain(gates::MUTANTS)
+    let rows = hermes::MUTANTS.iter().chain(table::MUTANTS).chain(meerkat::MUTANTS);
+    rows.chain(local::MUTANTS)
+        .chain(node::MUTANTS)
+        .chain(gates::MUTANTS)
         .chain(durability::MUTANTS)
         .chain(logs::MUTANTS)
         .chain(rdb::MUTANTS)
