@@ -219,7 +219,7 @@ mod tests {
         hello().encode(&mut out);
         assert_eq!(
             out,
-            *b"QRT1\x0f\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\xf0\x49\x02\0\xe8\x03\0\0\x01\0\0\0c"
+            *b"QRT1\x10\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\xf0\x49\x02\0\xe8\x03\0\0\x01\0\0\0c"
         );
         for cut in 0..out.len() {
             assert_eq!(Hello::decode(&mut &out[..cut]), Ok(None));
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn strangers_are_told_why() {
         assert_eq!(Hello::decode(&mut &b"GET / HTTP"[..]), Err(HelloRefusal::Garbage));
-        assert_eq!(Hello::decode(&mut &b"QRT1\x10\0"[..]), Err(HelloRefusal::Version(16)));
+        assert_eq!(Hello::decode(&mut &b"QRT1\x11\0"[..]), Err(HelloRefusal::Version(17)));
         let other = Hello { cluster: "other".into(), ..hello() };
         assert_eq!(hello().check(&other), Err(HelloRefusal::Cluster("c".into())));
         assert_eq!(hello().check(&Hello { lanes: 2, ..hello() }), Err(HelloRefusal::Lanes(1)));
