@@ -443,8 +443,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 self.tracker.end_copy();
                 self.floors.finish_shadow(chunk.floor);
                 if chunk.in_doubt && !mutant!("hermes_shadow_does_not_doubt") {
-                    self.set_doubt(true);
-                    self.doubt_records();
+                    self.doubt_what_others_have(false);
                 }
                 self.copying = Copying::Done;
                 self.append_floors(effects);

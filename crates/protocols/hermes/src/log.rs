@@ -281,12 +281,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         // It has begun no other life: what was restored is this life's. To look at each record would
         // take long, and nobody is served before that; the sweep comes to each anyway.
-        self.doubt_what_others_have();
+        self.doubt_what_others_have(true);
     }
 
-    /// Others may have kept more.
-    fn doubt_what_others_have(&mut self) {
-        self.floors.doubt();
+    /// Others may have kept more. So may this replica, if it came back from a log.
+    pub(crate) fn doubt_what_others_have(&mut self, came_back: bool) {
+        self.floors.doubt(came_back);
         self.set_doubt(true);
         self.doubt_records();
     }
@@ -301,7 +301,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     fn take_base(&mut self, now: Now) {
         self.has_base = false;
-        self.doubt_what_others_have();
+        self.doubt_what_others_have(true);
         let mut scan = Scan::default();
         loop {
             for handle in scan.next_handles(&self.table, SAVE_RECORDS) {

@@ -88,8 +88,8 @@ pub(crate) struct Floors {
     begun_at: Instant,
     /// Whether this epoch has had no round yet.
     first: bool,
-    /// Whether the floor came from a log, and no round has confirmed it since: others may have come
-    /// back with a higher one.
+    /// Whether the floor came from a log, this replica's or its donor's, and no round has confirmed it
+    /// since: others may have come back with a higher one.
     doubted: bool,
     /// What the last rounds have agreed on that did not raise the floor. New versions of absent keys
     /// are above it.
@@ -176,10 +176,11 @@ impl Floors {
         self.next_floor = self.next_floor.max(next_floor).max(self.floor);
     }
 
-    /// Goes on from a log: others may have higher floors, and keys that are absent here.
-    pub(crate) fn doubt(&mut self) {
+    /// Others may have higher floors, and keys that are absent here; and if this replica `came_back` from a
+    /// log, it may hold what others lack.
+    pub(crate) fn doubt(&mut self, came_back: bool) {
         self.doubted = !mutant!("hermes_restored_floor_not_doubted");
-        self.came_back = !mutant!("hermes_floor_rises_in_doubt");
+        self.came_back = came_back && !mutant!("hermes_floor_rises_in_doubt");
     }
 
     pub(crate) fn note_version(&mut self, deleted: bool, version: u64) {

@@ -184,6 +184,37 @@ fn a_floor_does_not_rise_above_what_others_have_kept() {
     assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
 }
 
+/// It copies from a replica that has lost a floor which another has kept.
+#[test]
+fn who_joins_replicas_in_doubt_creates_keys_above_floors_that_only_others_have_kept() {
+    let mut cluster = collecting(Logs::Async);
+    cluster.run(1, set("k", "v"));
+    cluster.run(1, del("k"));
+    while cluster.machine(2).floor() == 0 {
+        cluster.tick(Duration::from_millis(5));
+        deliver_unflushed(&mut cluster);
+    }
+    cluster.flush_log(2);
+    lose_power(&mut cluster, &[1, 2, 3]);
+    for seed in 0.. {
+        cluster.pool.clear();
+        restart(&mut cluster, &[1, 2]);
+        cluster.start(3, seed);
+        cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
+        if cluster.pool.iter().any(|packet| packet.is(3, 1, "chunk_read")) {
+            break;
+        }
+    }
+    assert_eq!([1, 2].map(|node| cluster.machine(node).floor() == 0), [true, false]);
+    cluster.deliver_some(|packet| packet.is(3, 1, "chunk_read") || packet.is(1, 3, "chunk"));
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.set_role(3, Role::Active);
+    let tag = cluster.submit(3, set("fresh", "v"));
+    cluster.run_for(MLT * 10);
+    cluster.assert_done(tag, Reply::Ok);
+    assert_eq!(cluster.run(2, get("fresh")), value("v"));
+}
+
 /// The log of node 3 ends before a call whose key has changed since: the newest version does not name it.
 #[test]
 fn a_call_whose_record_only_others_have_kept_has_taken_effect() {
