@@ -304,6 +304,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_doubtful_keys_at_anothers_floor",
+        home: "zeus",
+        guard: "a node in doubt takes over no floor before it has heard all",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_placed_in_doubt",
         home: "zeus",
         guard: "what comes to a node in doubt waits there",

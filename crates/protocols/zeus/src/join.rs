@@ -51,6 +51,9 @@ pub(crate) struct Joining {
     backoff: Backoff,
     /// Keys whose values come with transactions that are under way, and the versions of these.
     pub(crate) awaited: BTreeMap<Key, Timestamp>,
+    /// The floors of those that a node in doubt has heard. It takes them over when it has heard all: a key that
+    /// it lacks is not older than what another one tells of it only because a third has a higher floor.
+    floors: [u64; 2],
 }
 
 /// What a donor is asked for.
@@ -126,7 +129,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let is_followed = is_next || layout.is_placed(shard);
             before.keeps(shard) && layout.keeps(shard) && is_followed || self.has_restored(shard)
         });
-        let Joining { lacking, question, request, awaited, .. } =
+        let Joining { lacking, question, request, awaited, floors, .. } =
             self.joining.take().unwrap_or_default();
         let serves = |shard| layout.is_active() && layout.is_placed(shard);
         let has_joined = |shard| stays.contains(shard) && !lacking.contains(shard);
@@ -157,7 +160,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             question.shards.iter().all(|shard| lacking.contains(shard) && goes_on(shard))
         });
         let backoff = Backoff::default();
-        let mut joining = Joining { lacking, unheard, question, request, backoff, awaited };
+        let mut joining = Joining { lacking, unheard, question, request, backoff, awaited, floors };
         let goes_on =
             |shard| stays.contains(shard) && !layout.has_all(shard) && !layout.inherits(shard);
         joining.awaited.retain(|key, _| goes_on(shard_of(key)));
@@ -307,6 +310,19 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.ask_donor(now, effects);
     }
 
+    /// Takes over the floors of a donor, if this node knows by now which keys it lacks.
+    pub(crate) fn take_floors(&mut self, floors: [u64; 2]) {
+        let waits = self.layout.in_doubt && !mutant!("zeus_doubtful_keys_at_anothers_floor");
+        match self.joining.as_mut().filter(|joining| waits && !joining.has_heard_all()) {
+            Some(joining) => {
+                for (known, told) in joining.floors.iter_mut().zip(floors) {
+                    *known = told.max(*known);
+                }
+            }
+            None => self.adopt_floors(floors),
+        }
+    }
+
     /// All that a donor was asked for is here.
     fn end_question(&mut self) {
         let Some(joining) = &mut self.joining else { return };
@@ -315,6 +331,11 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if joining.unheard.get(&(owned, donor)) == Some(&shards) {
             joining.unheard.remove(&(owned, donor));
         }
+        if joining.has_heard_all() {
+            let floors = joining.floors;
+            self.adopt_floors(floors);
+        }
+        let Some(joining) = &mut self.joining else { return };
         let (unheard, lacking) = (&joining.unheard, joining.lacking);
         let is_unheard = |shard| unheard.values().any(|shards| shards.contains(shard));
         let copied = Shards::that(|shard| shards.contains(shard) && !is_unheard(shard));

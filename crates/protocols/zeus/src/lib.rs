@@ -356,7 +356,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     return effects.ignored(reason);
                 }
                 self.observe(clock);
-                self.adopt_floors(floors);
+                self.take_floors(floors);
                 self.on_copy(now, request, next, entries, effects);
             }
             Message::Call(message) => self.on_call_message(now, from, message, effects),

@@ -105,6 +105,30 @@ fn what_any_node_has_kept_stands_at_all() {
     cluster.assert_quiet(["y", "d"].map(str::to_owned));
 }
 
+/// Node 2 has lost a key that is older than the others' floor.
+#[test]
+fn what_a_node_has_lost_is_not_forgotten_where_floors_have_risen() {
+    let collect_every = Some(Duration::from_millis(20));
+    let mut cluster = cluster(Logs::Async, Replicas { collect_every, ..Replicas::default() });
+    cluster.run_unflushed(1, "write=d:1");
+    let version = cluster.record(1, "d").expect("it is there").0.version;
+    for key in 0..8 {
+        cluster.run_unflushed(1, &format!("write=y{key}:1"));
+        cluster.run_unflushed(1, &format!("del=y{key}"));
+        for _ in 0..40 {
+            cluster.tick(Duration::from_millis(5));
+            cluster.deliver_unflushed();
+        }
+    }
+    assert!([1, 3].iter().all(|node| cluster.machine_of(*node, "d").floor() > version));
+    [1, 3].iter().for_each(|node| _ = cluster.flush_log(*node));
+    cut_all(&mut cluster);
+    cluster.deliver_all();
+    let record = cluster.record(2, "d").and_then(|(_, value)| value);
+    assert_eq!(record, Some("1".to_owned()));
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
 /// A read that waits for a while would become a transaction of an owner. What it waits for is no owner.
 #[test]
 fn reads_that_wait_for_a_node_in_doubt_run_when_it_is_not() {
