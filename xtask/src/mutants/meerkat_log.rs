@@ -157,6 +157,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_gone_on_and_says_nothing",
+        home: "meerkat",
+        guard: "who has missed an epoch after the loss of all power is told by those that have gone on",
+        checks: &[Tests("meerkat", "losses::who_has_missed_an_epoch")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_doubtful_state_served",
         home: "meerkat",
         guard: "what a log has that nobody waited for is compared with the others' before it is served",

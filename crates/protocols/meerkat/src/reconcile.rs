@@ -11,7 +11,7 @@
 //! Where promises wait for the log nothing of this is needed: what a replica has lost, nobody had heard.
 
 use quorate_machine::difference::Comparing;
-use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{LaneId, NodeSet, Now};
 
 use crate::epoch::Mail;
@@ -30,21 +30,25 @@ where
         self.phase == Phase::Frozen && !self.unheard.is_empty()
     }
 
-    /// A frozen lane answers those who come back as it does, with what it has, and hears their answers.
+    /// A frozen lane answers those who take in what others have, with what it has, and hears their answers.
+    /// It may have come back with them and have gone on, in an epoch whose release they have missed.
     pub(crate) fn may_reconcile(&self, kind: &Kind<'_>) -> bool {
-        self.revives
-            && self.active
-            && matches!(
-                kind,
-                Kind::Compare { .. }
-                    | Kind::Compared { .. }
-                    | Kind::DifferenceRead { .. }
-                    | Kind::Difference { .. }
-                    | Kind::ChunkRead { .. }
-                    | Kind::Chunk { .. }
-                    | Kind::CallsRead { .. }
-                    | Kind::Calls { .. }
-            )
+        let asks = matches!(
+            kind,
+            Kind::Compare { .. }
+                | Kind::DifferenceRead { .. }
+                | Kind::ChunkRead { .. }
+                | Kind::CallsRead { .. }
+        );
+        let answers = matches!(
+            kind,
+            Kind::Compared { .. }
+                | Kind::Difference { .. }
+                | Kind::Chunk { .. }
+                | Kind::Calls { .. }
+        );
+        let tells = self.revives || !mutant!("meerkat_gone_on_and_says_nothing");
+        self.active && (asks && tells || answers && self.revives)
     }
 
     /// Each view asks all of its replicas anew.

@@ -74,6 +74,29 @@ fn what_a_guest_has_ended_is_over_when_its_replicas_have_come_back_without_it() 
     }
 }
 
+/// Node 3 does not hear that all have adopted the outcome. The others go on, and the next view finds it where
+/// the first one has left it.
+#[test]
+fn who_has_missed_an_epoch_after_the_loss_is_told_by_those_that_have_gone_on() {
+    let mut cluster = lossy(3, |_| {});
+    cluster.run(1, "write=k:u");
+    cluster.run_for(Duration::from_secs(1));
+    cluster.pool.clear();
+    for node in ALL {
+        cluster.cut_power_unflushed(node);
+        cluster.restart(node, 100 + u64::from(node));
+    }
+    cluster.renew_view();
+    let tag = cluster.submit(1, "append=k:v");
+    cluster.run_some(Duration::from_secs(1), |packet| !packet.is(0, 3, "release"));
+    cluster.assert_done(tag);
+    cluster.renew_view();
+    cluster.run_for(Duration::from_secs(2));
+    cluster.assert_everywhere("k", Some("uv"));
+    cluster.run(3, "append=k:w");
+    cluster.assert_everywhere("k", Some("uvw"));
+}
+
 pub(crate) fn two_groups(config: &mut Config) {
     let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
     config.partitions = vec![group([1, 2, 3]), group([4, 5, 6])];
