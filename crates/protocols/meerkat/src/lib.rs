@@ -288,7 +288,7 @@ where
         );
         match self.phase {
             Phase::Out => Some("meerkat: message to a node that is out"),
-            Phase::Frozen if !changes && !late && !self.may_reconcile(kind) => {
+            Phase::Frozen if !changes && !late && !self.may_reconcile(from, kind) => {
                 Some("meerkat: message to a frozen lane")
             }
             _ if changes && self.change.is_none() => {

@@ -12,7 +12,7 @@
 
 use quorate_machine::difference::Comparing;
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{LaneId, NodeSet, Now};
+use quorate_types::{LaneId, NodeId, NodeSet, Now};
 
 use crate::epoch::Mail;
 use crate::join::Copying;
@@ -31,8 +31,9 @@ where
     }
 
     /// A frozen lane answers those who take in what others have, with what it has, and hears their answers.
-    /// It may have come back with them and have gone on, in an epoch whose release they have missed.
-    pub(crate) fn may_reconcile(&self, kind: &Kind<'_>) -> bool {
+    /// It may have come back with them and have gone on, in an epoch whose release they have missed: those
+    /// are active, and learners wait.
+    pub(crate) fn may_reconcile(&self, from: NodeId, kind: &Kind<'_>) -> bool {
         let asks = matches!(
             kind,
             Kind::Compare { .. }
@@ -47,7 +48,8 @@ where
                 | Kind::Chunk { .. }
                 | Kind::Calls { .. }
         );
-        let tells = self.revives || !mutant!("meerkat_gone_on_and_says_nothing");
+        let is_active = self.view.active().contains(from);
+        let tells = self.revives || is_active && !mutant!("meerkat_gone_on_and_says_nothing");
         self.active && (asks && tells || answers && self.revives)
     }
 
