@@ -145,8 +145,8 @@ pub trait Table {
     fn set_writer(&mut self, origin: u64) {
         let _ = origin;
     }
-    /// Whether a key that has no record here may have a value all the same: then nobody but the machine of
-    /// this table says that such a key is absent.
+    /// Notes whether a key that has no record here may have a value all the same: then nobody but the
+    /// machine of this table says that such a key is absent.
     fn set_absence_doubted(&mut self, is_doubted: bool) {
         let _ = is_doubted;
     }

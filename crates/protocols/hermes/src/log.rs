@@ -251,7 +251,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// All entries are in.
     pub(crate) fn end_restore(&mut self) {
         self.restored = true;
-        // Lanes hear of a view one after the other.
+        // Another lane may have the first view before this one, and read keys of this one.
         self.set_doubt(true);
     }
 

@@ -83,10 +83,15 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         chunk: &Chunk<'_>,
         effects: &mut impl Effects<Self>,
     ) -> Result<bool, Malformed> {
-        let Some(gathering) = &mut self.gathering else { return Ok(false) };
-        if gathering.request != chunk.request {
+        let is_asked = |gathering: &Gathering| gathering.request == chunk.request;
+        if !self.gathering.as_ref().is_some_and(is_asked) {
             return Ok(false);
         }
+        if !chunk.sessions.is_empty() {
+            self.tracker.merge(chunk.sessions)?;
+            self.append_sessions(chunk.sessions, effects);
+        }
+        let Some(gathering) = &mut self.gathering else { return Ok(true) };
         if let Some(next) = chunk.next {
             gathering.cursors.insert(from, next);
             effects.send(from, &gathering.question(from));
@@ -94,10 +99,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             gathering.heard.insert(from);
         }
         let heard = gathering.heard;
-        if !chunk.sessions.is_empty() {
-            self.tracker.merge(chunk.sessions)?;
-            self.append_sessions(chunk.sessions, effects);
-        }
         if self.active.without(self.config.node).is_subset(heard) {
             self.gather_records(now, effects);
         }

@@ -294,8 +294,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Whether a key that is absent here may be in the log of another replica. Other lanes, which read
-    /// records without asking, hear of it.
+    /// Notes whether a key that is absent here may be in the log of another replica, and tells other lanes,
+    /// which read records without asking.
     pub(crate) fn set_doubt(&mut self, in_doubt: bool) {
         self.floors.in_doubt = in_doubt;
         self.table.set_absence_doubted(in_doubt);

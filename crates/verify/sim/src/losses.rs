@@ -7,9 +7,9 @@
 //! suffix of its versions.
 //!
 //! All replicas had what was acknowledged, and all take in the newest that any has kept: so what the best of
-//! them has kept is not lost. But that takes a while. If it is out of the view before the others have it, or all
-//! power goes once more and takes its disk, then what they had lost is lost, the end of each log. That is what
-//! is promised; the best log is what nothing but such a second blow takes away.
+//! them has kept is not lost. But that takes a while. If that node is out of the view before the others have it,
+//! or all power goes once more and its disk is damaged, then the ends of the logs of the others are lost, as the
+//! interval allows.
 
 use std::collections::VecDeque;
 
@@ -72,8 +72,8 @@ pub(crate) struct Outage {
     placed: NodeSet,
     /// The keyspaces in which some node may have lacked what another had come back with.
     in_doubt: Vec<KeyspaceId>,
-    /// The keyspaces that a node was lost to before the others had what it had come back with.
-    thinned: Vec<KeyspaceId>,
+    /// The keyspaces that lost a node before the others had what it had come back with.
+    lost_in_doubt: Vec<KeyspaceId>,
 }
 
 /// What is to be known of a loss while a run goes on.
@@ -145,9 +145,9 @@ impl World {
         }
         let all = self.nodes.iter();
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
-        let (in_doubt, thinned) = (self.keyspaces_in_doubt(active), Vec::new());
+        let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
         let (at, until) = (self.time, self.time);
-        self.outages.push(Outage { at, until, left, active, placed, in_doubt, thinned });
+        self.outages.push(Outage { at, until, left, active, placed, in_doubt, lost_in_doubt });
         self.losses_changed = true;
     }
 
@@ -162,11 +162,11 @@ impl World {
     }
 
     /// A view is seen for the first time. Somebody who was active when all power went may be no part of it.
-    pub(crate) fn note_thinned(&mut self, view: &View) {
+    pub(crate) fn note_lost_in_doubt(&mut self, view: &View) {
         let lost = self.keyspaces_in_doubt(view.active());
         let Some(outage) = self.outages.last_mut() else { return };
         if !outage.active.is_subset(view.active()) {
-            outage.thinned.extend(lost);
+            outage.lost_in_doubt.extend(lost);
             self.losses_changed = true;
         }
     }
@@ -180,7 +180,7 @@ impl World {
         }
         outage.left[node] = None;
         if let Some(before) = before.last_mut() {
-            before.thinned.extend(&outage.in_doubt);
+            before.lost_in_doubt.extend(&outage.in_doubt);
         }
         self.losses_changed = true;
     }
@@ -192,14 +192,14 @@ impl World {
         }
         let mut losses: Vec<Loss> = Vec::new();
         for (at, outage) in self.outages.iter().enumerate() {
-            let is_thinned = self.is_thinned(keyspace, at);
+            let is_lost_in_doubt = self.is_lost_in_doubt(keyspace, at);
             let groups: Vec<NodeSet> = match keyspace.group_size() {
                 Some(size) => (0..SHARDS)
                     .map(|shard| placement::group(shard, outage.placed, size).into_iter().collect())
                     .collect(),
                 None => keyspace.groups.clone(),
             };
-            let kept = |group| self.kept(keyspace, outage, group, is_thinned);
+            let kept = |group| self.kept(keyspace, outage, group, is_lost_in_doubt);
             let kept = groups.into_iter().map(kept);
             let from = kept.min().unwrap_or(outage.at);
             // What all have come back with is on their disks before they serve.
@@ -211,22 +211,29 @@ impl World {
 
     /// Whether what one node alone had kept of a keyspace may be lost: in the view behind an outage, or behind
     /// a later one that came before all had it.
-    fn is_thinned(&self, keyspace: &Keyspace, at: usize) -> bool {
+    fn is_lost_in_doubt(&self, keyspace: &Keyspace, at: usize) -> bool {
         let outage = &self.outages[at];
         let goes_on = |next: &Outage| next.in_doubt.contains(&keyspace.id);
-        outage.thinned.contains(&keyspace.id)
-            || self.outages.get(at + 1).is_some_and(goes_on) && self.is_thinned(keyspace, at + 1)
+        outage.lost_in_doubt.contains(&keyspace.id)
+            || self.outages.get(at + 1).is_some_and(goes_on)
+                && self.is_lost_in_doubt(keyspace, at + 1)
     }
 
     /// The time up to which the members of a group have kept everything together.
-    fn kept(&self, keyspace: &Keyspace, outage: &Outage, group: NodeSet, is_thinned: bool) -> u64 {
+    fn kept(
+        &self,
+        keyspace: &Keyspace,
+        outage: &Outage,
+        group: NodeSet,
+        is_lost_in_doubt: bool,
+    ) -> u64 {
         let left = || {
             let index = |node: NodeId| outage.left[self.index(node)];
             group.into_iter().filter_map(index)
         };
         let by_all = left().map(|left| left.until).min().unwrap_or(0);
         // What was decided by a quorum may have been decided by those that have lost their votes.
-        if matches!(keyspace.engine, EngineConfig::Meerkat(_)) || is_thinned {
+        if matches!(keyspace.engine, EngineConfig::Meerkat(_)) || is_lost_in_doubt {
             return by_all;
         }
         // All live replicas had what was acknowledged, and all take in the newest that any has kept.

@@ -282,7 +282,7 @@ impl World {
         let view = Arc::clone(view);
         self.nodes[node].seen = at;
         if !self.operator.views.contains_key(&at) {
-            self.note_thinned(&view);
+            self.note_lost_in_doubt(&view);
         }
         let spreads = self.spreads();
         let operator = &mut self.operator;

@@ -184,6 +184,19 @@ fn a_floor_does_not_rise_above_what_others_have_kept() {
     assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
 }
 
+/// Nodes 1 and 2 come back from their logs, and node 3 without one; it copies from node 1.
+fn come_back_with_a_shadow_of_node_1(cluster: &mut Cluster) {
+    for seed in 0.. {
+        cluster.pool.clear();
+        restart(cluster, &[1, 2]);
+        cluster.start(3, seed);
+        cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
+        if cluster.pool.iter().any(|packet| packet.is(3, 1, "chunk_read")) {
+            break;
+        }
+    }
+}
+
 /// It copies from a replica that has lost a floor which another has kept.
 #[test]
 fn who_joins_replicas_in_doubt_creates_keys_above_floors_that_only_others_have_kept() {
@@ -196,15 +209,7 @@ fn who_joins_replicas_in_doubt_creates_keys_above_floors_that_only_others_have_k
     }
     cluster.flush_log(2);
     lose_power(&mut cluster, &[1, 2, 3]);
-    for seed in 0.. {
-        cluster.pool.clear();
-        restart(&mut cluster, &[1, 2]);
-        cluster.start(3, seed);
-        cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
-        if cluster.pool.iter().any(|packet| packet.is(3, 1, "chunk_read")) {
-            break;
-        }
-    }
+    come_back_with_a_shadow_of_node_1(&mut cluster);
     assert_eq!([1, 2].map(|node| cluster.machine(node).floor() == 0), [true, false]);
     cluster.deliver_some(|packet| packet.is(3, 1, "chunk_read") || packet.is(1, 3, "chunk"));
     assert!(cluster.machine(3).is_caught_up());
@@ -247,15 +252,7 @@ fn who_joins_replicas_in_doubt_is_in_doubt() {
     cluster.run(1, set("k", "v"));
     lose_power(&mut cluster, &[1, 2, 3]);
     cluster.rot_end(1, 0, 1);
-    for seed in 0.. {
-        cluster.pool.clear();
-        restart(&mut cluster, &[1, 2]);
-        cluster.start(3, seed);
-        cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Shadow)]);
-        if cluster.pool.iter().any(|packet| packet.is(3, 1, "chunk_read")) {
-            break;
-        }
-    }
+    come_back_with_a_shadow_of_node_1(&mut cluster);
     deliver_unflushed(&mut cluster);
     assert!(cluster.machine(3).is_caught_up() && !cluster.has_record(3, "k"));
     cluster.set_role(3, Role::Active);

@@ -9,7 +9,7 @@ use crate::support::{Cluster, MLT, Replicas, WALL};
 use crate::txn::txn;
 
 /// Four nodes; one read of another node's key is enough to want a copy.
-fn nodes(lanes: u16) -> Cluster {
+pub(crate) fn nodes(lanes: u16) -> Cluster {
     let replicas = Replicas {
         replicas: Some(2),
         lanes: Some(lanes),

@@ -5,19 +5,8 @@ use quorate_harness::Packet;
 use quorate_types::{Duration, LaneId, Role};
 use quorate_zeus::Extra;
 
-use crate::support::{Cluster, Replicas};
-
-/// Four nodes; one read of another node's key is enough to want a copy.
-fn nodes(lanes: u16) -> Cluster {
-    let replicas = Replicas {
-        replicas: Some(2),
-        lanes: Some(lanes),
-        extra_after: Some(1),
-        op_timeout: Some(Duration::from_secs(60)),
-        ..Replicas::default()
-    };
-    Cluster::of(replicas, 4, |_| 0, |node| u64::from(node) * 100)
-}
+use crate::extras::nodes;
+use crate::support::Cluster;
 
 /// The node is short of memory.
 fn run_short(cluster: &mut Cluster, node: u16) {
