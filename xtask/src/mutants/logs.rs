@@ -52,6 +52,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_lost_log_is_no_log",
+        home: "hermes",
+        guard: "a log that has lost everything is one that has lost its end",
+        checks: &[Tests("model", "hermes"), LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_absence_not_doubted",
         home: "hermes",
         guard: "a key is not taken for absent before others have said what they have kept",

@@ -59,6 +59,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_empty_log_has_no_past",
+        home: "node",
+        guard: "a node whose logs have lost all has been there before",
+        checks: &[OPENING],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_missing_log_is_intact",
         home: "node",
         guard: "who has promised something and has no log is not intact",

@@ -267,8 +267,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !core::mem::take(&mut self.restored) {
             return;
         }
-        let is_ours = view.cluster.shares_data_with(self.cluster)
+        // A log that names no cluster has lost everything.
+        let is_lost =
+            self.cluster == Incarnation::default() && !mutant!("hermes_lost_log_is_no_log");
+        let is_recovered = view.cluster.shares_data_with(self.cluster)
             && (view.cluster == self.cluster || !mutant!("hermes_recovers_nothing"));
+        let is_ours = is_lost || is_recovered;
         if !is_active || !is_ours {
             self.leave_base();
             self.floors = Floors::default();

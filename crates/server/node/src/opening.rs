@@ -54,8 +54,9 @@ pub struct Opened {
     pub found: NodeFound,
     /// How much of what the node had acknowledged is there.
     pub store: RestoredStore,
-    /// Whether the lanes have left anything.
-    pub has_data: bool,
+    /// Whether an earlier process may have acknowledged anything: the lanes have left something, or have
+    /// lost all that they had not flushed.
+    pub has_past: bool,
 }
 
 impl Opened {
@@ -131,7 +132,9 @@ impl Opening {
             Some(_) if is_whole => RestoredStore::Intact,
             Some(_) => RestoredStore::Damaged,
         };
-        Ok(Verdict::Use(Box::new(Opened { found, store, has_data })))
+        let has_lost_all = store == RestoredStore::Intact && !mutant!("node_empty_log_has_no_past");
+        let has_past = has_data || has_lost_all;
+        Ok(Verdict::Use(Box::new(Opened { found, store, has_past })))
     }
 }
 

@@ -72,7 +72,7 @@ impl Host {
         // The others must not wait for a lane that has failed.
         node.lanes.wait();
         opened?;
-        if node.has_data {
+        if node.has_past {
             self.lane.restored();
             let (entries, bytes) = restored;
             let millis = begun.elapsed().as_millis() as u64;

@@ -95,8 +95,8 @@ pub struct NodeDisk {
     _lock: File,
     /// What the lanes have left, taken out when they begin.
     found: Vec<Mutex<Option<LaneFound>>>,
-    /// Whether they have left anything.
-    pub(crate) has_data: bool,
+    /// Whether an earlier process may have acknowledged anything ([`Opened::has_past`]).
+    pub(crate) has_past: bool,
     /// What the node has promised as a voter, taken out by lane 0.
     voter: Mutex<Option<(VoterFile, Option<Vec<u8>>)>>,
     /// How much of what the node had acknowledged is there.
@@ -148,10 +148,10 @@ impl NodeDisk {
                 aside.display()
             );
         }
-        let Opened { found: NodeFound { lanes: found, voter }, store, has_data } = *opened;
+        let Opened { found: NodeFound { lanes: found, voter }, store, has_past } = *opened;
         let (entries, bytes) =
             found.iter().fold((0, 0), |sum, found| (sum.0 + found.entries, sum.1 + found.bytes));
-        if has_data {
+        if has_past {
             tracing::info!(
                 node = %config.node, entries, bytes, millis = begun.elapsed().as_millis() as u64,
                 "the log is sound"
@@ -161,7 +161,7 @@ impl NodeDisk {
             path: path.to_owned(),
             _lock: locked,
             found: found.into_iter().map(|found| Mutex::new(Some(found))).collect(),
-            has_data,
+            has_past,
             voter: Mutex::new(Some(voter)),
             store,
             lanes: Barrier::new(usize::from(config.lanes)),

@@ -177,7 +177,7 @@ impl World {
         };
         opened.damaged_snapshots().for_each(|(file, _)| disk.files.delete(file));
         self.check_opened(node, &opened);
-        let Opened { found: NodeFound { lanes, voter }, store, has_data } = opened;
+        let Opened { found: NodeFound { lanes, voter }, store, has_past } = opened;
         let this = &mut self.nodes[node];
         let Some(disk) = &mut this.disk else { return true };
         for (host, found) in this.lanes.iter_mut().zip(lanes) {
@@ -186,7 +186,7 @@ impl World {
                 .open_log(found, &mut disk.files, seed, &mut |_, _| {})
                 .expect("what was appended can be restored");
         }
-        if has_data {
+        if has_past {
             this.lanes.iter_mut().for_each(|host| host.lane.restored());
         }
         let lane = &mut this.lanes[0].lane;

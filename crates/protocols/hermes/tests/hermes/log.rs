@@ -156,6 +156,22 @@ fn of_all_that_come_back_one_is_behind_what_it_acknowledged() {
     cluster.assert_everywhere("made", Some("v+"));
 }
 
+/// Nothing is left of a log, not even the name of the cluster: the view says that the replica had all.
+#[test]
+fn of_all_that_come_back_one_has_lost_its_whole_log() {
+    let mut cluster = with_three_changes_last();
+    lose_power(&mut cluster, &[1, 2, 3]);
+    let entries = cluster.log_of(3, 0).len();
+    cluster.rot_end(3, 0, entries);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    let reads = ["k", "gone", "made"].map(|key| cluster.submit(3, get(key)));
+    cluster.run_for(MLT * 20);
+    cluster.assert_done(reads[0], value("new"));
+    cluster.assert_done(reads[1], ABSENT);
+    cluster.assert_done(reads[2], value("v"));
+}
+
 /// The log of node 3 ends with a floor that was promised and not committed, and before the creation of
 /// keys below that floor: more than the others replay before the first round has ended.
 #[test]

@@ -95,17 +95,27 @@ fn put_aside(files: &mut Files, aside: Aside) {
     }
 }
 
-/// Asserts what is put aside, how much is there, and whether there is any data.
-fn expect(mut files: Files, aside: &[Aside], store: RestoredStore, has_data: bool) {
+/// Asserts what is put aside, how much is there, and whether the node has a past.
+fn expect(mut files: Files, aside: &[Aside], store: RestoredStore, has_past: bool) {
     let (put, opened) = open(&mut files);
     let opened = opened.expect("the node begins");
-    assert_eq!((&put[..], opened.store, opened.has_data), (aside, store, has_data));
+    assert_eq!((&put[..], opened.store, opened.has_past), (aside, store, has_past));
 }
 
 #[test]
 fn a_node_begins_with_nothing_or_goes_on_with_what_it_had() {
     expect(empty(), &[], RestoredStore::None, false);
     expect(used(), &[], RestoredStore::Intact, true);
+}
+
+/// The power went before anything was flushed that did not have to be.
+#[test]
+fn a_node_whose_logs_have_lost_all_has_a_past() {
+    let (mut files, config) = (empty(), config());
+    (0..LANES).for_each(|lane| append(&mut files, &config, lane, 0));
+    expect(files.clone(), &[], RestoredStore::None, false);
+    promise(&mut files, &config);
+    expect(files, &[], RestoredStore::Intact, true);
 }
 
 #[test]
