@@ -212,4 +212,4 @@ pub trait LaneShared {
 }
 
 /// How many cells each lane has in [`LaneShared`].
-pub const CELLS: usize = 3;
+pub const CELLS: usize = 4;

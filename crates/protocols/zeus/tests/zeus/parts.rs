@@ -70,6 +70,28 @@ fn some(values: [&str; 2]) -> [Option<String>; 2] {
     values.map(|value| Some(value.to_owned()))
 }
 
+/// A transaction reads a key that a lane without an entry lends, and writes one of another lane, at a node whose
+/// clock is ahead. Then all power goes, and another node writes what was read.
+#[test]
+fn what_was_read_is_written_under_a_newer_version_after_all_power_was_lost() {
+    let op_timeout = Some(Duration::from_secs(60));
+    let replicas = Replicas { lanes: Some(2), op_timeout, ..Replicas::default() };
+    let ahead = |node: u16| if node == 1 { 60_000_000_000 } else { 0 };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (3, 0), ahead, u64::from);
+    cluster.flush_logs();
+    cluster.deliver_all();
+    let [a, b] = keys();
+    cluster.run(1, &format!("write={a}:1 read={b}"));
+    cluster.flush_logs();
+    cluster.deliver_all();
+    let read_at = cluster.meta(1, &a).version;
+    cut_all(&mut cluster, 3);
+    cluster.run_for(MLT * 10);
+    cluster.run(2, &format!("write={b}:1"));
+    assert!(cluster.meta(2, &b).version > read_at);
+    cluster.assert_quiet([a, b]);
+}
+
 /// Lane 0 begins the first epoch of its life, and gives lane 1 the parts of what it replays. Lane 1 has
 /// heard of the next view before it could begin.
 #[test]
