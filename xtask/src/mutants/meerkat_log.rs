@@ -192,6 +192,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_gives_what_is_elsewhere",
+        home: "meerkat",
+        guard: "a learner is given records of the partitions that it holds",
+        checks: &[Tests("meerkat", "logs::a_learner_keeps_nothing_of_partitions")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_restores_what_is_elsewhere",
         home: "meerkat",
         guard: "a node restores records of the partitions that it holds",

@@ -225,7 +225,7 @@ where
         let (mut at, mut after) = (cursor, after);
         let (next, more) = loop {
             let whole = entries.len();
-            match self.add_records(at, after, &mut entries) {
+            match self.add_records(from, at, after, &mut entries) {
                 Some(next) if next == 0 || entries.len() >= limits::CHUNK_BYTES => {
                     break (next, false);
                 }
@@ -244,10 +244,20 @@ where
 
     /// Adds the records at a cursor whose keys come after this one, in their order, and gives the
     /// next cursor. `None` if they don't all fit: then it has added at least one of them, however
-    /// large, or no record if there were entries before.
-    fn add_records(&mut self, at: u64, after: Option<&[u8]>, entries: &mut Vec<u8>) -> Option<u64> {
+    /// large, or no record if there were entries before. A learner appends what it is given to its log, so
+    /// it is given only what it holds.
+    fn add_records(
+        &mut self,
+        to: NodeId,
+        at: u64,
+        after: Option<&[u8]>,
+        entries: &mut Vec<u8>,
+    ) -> Option<u64> {
         let mut scan = Scan::at(at);
         let mut keys = scan.next_keys(&self.table, SCAN_RECORDS);
+        if !mutant!("meerkat_gives_what_is_elsewhere") {
+            keys.retain(|key| self.is_placed_at(to, self.partition_of(key)));
+        }
         keys.retain(|key| after.is_none_or(|after| &key[..] > after));
         keys.sort_unstable();
         for key in &keys {

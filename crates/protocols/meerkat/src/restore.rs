@@ -358,8 +358,7 @@ where
 
     /// Whether the configuration has this node hold a partition's records.
     fn is_placed_here(&self, partition: u16) -> bool {
-        let replicas = self.config.partitions[usize::from(partition)];
-        replicas.is_none_or(|group| group.contains(self.config.node))
+        self.is_placed_at(self.config.node, partition)
             || mutant!("meerkat_restores_what_is_elsewhere")
     }
 

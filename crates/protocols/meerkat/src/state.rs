@@ -388,6 +388,12 @@ where
         self.groups.get(usize::from(partition))
     }
 
+    /// Whether the configuration has a node hold a partition's records.
+    pub(crate) fn is_placed_at(&self, node: NodeId, partition: u16) -> bool {
+        let replicas = self.config.partitions[usize::from(partition)];
+        replicas.is_none_or(|group| group.contains(node))
+    }
+
     /// Whether this node votes on a partition's transactions.
     pub(crate) fn votes_on(&self, partition: u16) -> bool {
         self.group(partition).is_some_and(|group| group.live.contains(self.config.node))
