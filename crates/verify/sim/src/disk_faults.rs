@@ -13,9 +13,26 @@ use quorate_types::{Lsn, NodeSet};
 use crate::Faults;
 use crate::disks::NodeDisk;
 use crate::process::Node;
-use crate::script::Process;
+use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
+
+/// What happens while a request to a disk is under way.
+#[derive(Default)]
+pub(crate) struct WithARequest {
+    /// The requests before that one.
+    pub(crate) after: u64,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl WithARequest {
+    /// So many requests begin. Gives what happens with them.
+    pub(crate) fn take(&mut self, requests: u64) -> Vec<Fault> {
+        let is_due = self.after < requests;
+        self.after = self.after.saturating_sub(requests);
+        if is_due { std::mem::take(&mut self.faults) } else { Vec::new() }
+    }
+}
 
 /// The longest time that a request takes on a slow disk.
 pub(crate) const SLOW_MAX: u64 = 400 * MS;

@@ -250,7 +250,7 @@ impl World {
         }
         if ends > 0 {
             let at = time + self.nodes[node].disk_span();
-            for fault in std::mem::take(&mut self.with_the_next_request) {
+            for fault in self.with_a_request.take(ends as u64) {
                 self.schedule(at, Event::Fault(fault));
             }
         }

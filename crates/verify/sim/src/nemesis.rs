@@ -14,7 +14,7 @@ use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
 
 use crate::Faults;
-use crate::disk_faults::Failing;
+use crate::disk_faults::{Failing, WithARequest};
 use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
@@ -38,6 +38,9 @@ pub(crate) enum Undo {
     /// Reconnect everything.
     Reconnect,
 }
+
+/// Requests that the disks of a cluster get while it forms and clients write for the first time.
+const EARLY_REQUESTS: u64 = 200;
 
 /// The nemesis of one run.
 pub(crate) struct Nemesis {
@@ -94,6 +97,12 @@ impl Nemesis {
             }
             None => {
                 world.schedule(500 * MS, Event::Nemesis);
+                let mut early_rng = Rng::new(seed ^ u64::from_le_bytes(*b"midnight"));
+                if world.has_disks() && early_rng.chance(1, 4) {
+                    // When little has been flushed, or nothing but what nodes promise as voters.
+                    let after = early_rng.below(EARLY_REQUESTS);
+                    world.with_a_request = WithARequest { after, faults: vec![Fault::Blackout] };
+                }
                 if faults.members && world.nodes.len() > 1 {
                     world.schedule(500 * MS, Event::Operator);
                 }
@@ -149,8 +158,9 @@ impl Nemesis {
         }
         if world.has_disks() && self.power_rng.chance(1, 5) {
             // While disks are at work: then there is something to tear.
-            world.with_the_next_request = vec![Fault::Blackout];
-            world.with_the_next_request.extend(self.draw_rot(world));
+            let mut faults = vec![Fault::Blackout];
+            faults.extend(self.draw_rot(world));
+            world.with_a_request = WithARequest { after: 0, faults };
             return;
         }
         let mut drawn: Vec<Fault> = self.draw(world).into_iter().collect();
@@ -528,7 +538,7 @@ impl Nemesis {
         self.reconnect(world);
         world.heal_network();
         world.ambush = None;
-        world.with_the_next_request.clear();
+        world.with_a_request.faults.clear();
         world.schedule(world.time, Event::Restore);
         for node in 0..world.nodes.len() {
             world.mend_rate(node, true);

@@ -13,7 +13,7 @@ use quorate_types::{
 
 use crate::Faults;
 use crate::channels::{Act, Place};
-use crate::disk_faults::Rot;
+use crate::disk_faults::{Rot, WithARequest};
 use crate::disks::NodeDisk;
 use crate::flow::Flow;
 use crate::guests::Guest;
@@ -189,8 +189,8 @@ pub(crate) struct World {
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after this many more engine messages, if that leaves a majority.
     pub(crate) ambush: Option<(usize, u64)>,
-    /// What happens while the next request to a disk is under way.
-    pub(crate) with_the_next_request: Vec<Fault>,
+    /// What happens while some request to a disk is under way.
+    pub(crate) with_a_request: WithARequest,
     /// When no node ran for the last time, so that nobody remembers what is on no disk.
     pub(crate) powerless_at: Option<u64>,
     /// The times at which no node was left that ran.
@@ -252,7 +252,7 @@ impl World {
             published: Vec::new(),
             leased: Vec::new(),
             ambush: None,
-            with_the_next_request: Vec::new(),
+            with_a_request: WithARequest::default(),
             powerless_at: None,
             outages: Vec::new(),
             losses_changed: false,
