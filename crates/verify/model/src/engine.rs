@@ -71,6 +71,11 @@ pub trait Engine: Subject<Machine: Clone + Send + Sync> + Clone + Send + Sync + 
         bytes: &[u8],
     ) -> Result<(), String>;
 
+    /// The power went everywhere, and what was written last is lost at more than one node.
+    fn note_lost(&self, ledger: &mut Self::Ledger) {
+        let _ = ledger;
+    }
+
     /// Conditions on the states of a machine before and after a step.
     ///
     /// # Errors

@@ -46,6 +46,8 @@ pub(crate) struct Register {
     pub(crate) calls: Vec<Asked<Op>>,
     /// The nodes that keep every collection large.
     pub(crate) large: NodeSet,
+    /// The time between two rounds that raise the floor.
+    pub(crate) collect_every: Duration,
 }
 
 /// The metadata and content of the machine's record.
@@ -66,8 +68,9 @@ impl Register {
             if role != Some(Role::Active) || !world.holds_lease(node) {
                 continue;
             }
-            let read = match held(&machine.0) {
-                None => Some(String::new()),
+            let read = match held(&machine.0).filter(|(meta, _)| meta.timestamp() > Timestamp::ZERO)
+            {
+                None => (!machine.0.is_in_doubt()).then(String::new),
                 Some((meta, value)) => meta.is_readable().then_some(value),
             };
             if let Some(read) = read.filter(|read| seen.iter().all(|(_, known)| known != read)) {
@@ -125,7 +128,7 @@ impl Subject for Register {
     fn start(&self, process: Process) -> Machine {
         let mut config = Config::new(process.node, process.incarnation, process.seed);
         config.op_timeout = Duration::from_secs(3600);
-        config.collect_every = Duration::from_secs(3600);
+        config.collect_every = self.collect_every;
         let packed_bytes_max = if self.large.contains(process.node) { 0 } else { usize::MAX };
         Served(Hermes::new(config, MapTable::new(packed_bytes_max)))
     }
@@ -223,8 +226,10 @@ impl Engine for Register {
         let mut copies = active(world).map(|(node, machine)| (node, held(&machine.0)));
         let Some((first, copy)) = copies.next() else { return Ok(()) };
         for (node, other) in copies {
+            // One of them may have forgotten that the key was deleted.
             let show = |copy: &Option<(Meta, String)>| {
-                copy.as_ref().map(|(meta, value)| (meta.timestamp, value.clone()))
+                let copy = copy.as_ref().filter(|(_, value)| !value.is_empty());
+                copy.map(|(meta, value)| (meta.timestamp, value.clone()))
             };
             if show(&copy) != show(&other) {
                 return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));

@@ -295,6 +295,12 @@ impl Engine for Transactions {
         }
     }
 
+    fn note_lost(&self, ledger: &mut Ledger) {
+        // What stands shows in the tables.
+        ledger.ends.clear();
+        ledger.fresh.clear();
+    }
+
     /// I6: versions and read timestamps never fall. A version of an earlier life may give way to
     /// one that was not read here: the donor's clock stands for the reads, in the floor of the next
     /// epoch.

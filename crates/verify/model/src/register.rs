@@ -22,6 +22,8 @@ pub(crate) enum Op {
     Put(u8),
     /// As `Append`, an item to a list.
     Push(u8),
+    /// Deletes it.
+    Delete,
 }
 
 /// The key of every op.
@@ -35,6 +37,7 @@ impl fmt::Display for Op {
             Self::Append(tail) => write!(f, "append {KEY}+{}", char::from(tail)),
             Self::Put(item) => write!(f, "put {KEY}={}", char::from(item)),
             Self::Push(item) => write!(f, "push {KEY}+{}", char::from(item)),
+            Self::Delete => write!(f, "delete {KEY}"),
         }
     }
 }
@@ -54,6 +57,7 @@ impl Op {
                 value.push(char::from(tail));
                 before
             }
+            Self::Delete => std::mem::take(value),
         }
     }
 }
@@ -82,7 +86,7 @@ impl Command for Op {
         match self {
             Self::Get => Access::Read,
             Self::Set(_) | Self::Put(_) => Access::Write,
-            Self::Append(_) | Self::Push(_) => Access::Update,
+            Self::Append(_) | Self::Push(_) | Self::Delete => Access::Update,
         }
     }
 
@@ -99,6 +103,8 @@ impl Command for Op {
                 whole.push(tail);
                 (held, string(whole))
             }
+            Self::Delete if current.content.is_none() => (held, Change::Keep),
+            Self::Delete => (held, Change::Delete),
         }
     }
 
@@ -113,6 +119,7 @@ impl Command for Op {
             Self::Append(tail) => out.extend([2, tail]),
             Self::Put(item) => out.extend([3, item]),
             Self::Push(item) => out.extend([4, item]),
+            Self::Delete => out.push(5),
         }
     }
 
@@ -123,6 +130,7 @@ impl Command for Op {
             [2, tail] => Some(Self::Append(tail)),
             [3, item] => Some(Self::Put(item)),
             [4, item] => Some(Self::Push(item)),
+            [5] => Some(Self::Delete),
             _ => None,
         }
     }

@@ -34,6 +34,8 @@ pub struct Budget {
     /// Processes that end and begin again without memory. Where there are views, [`Change::Rejoin`]
     /// does that.
     pub restarts: u8,
+    /// Entries at the end of each log that may be lost with a change: they were not durable, or have rotted.
+    pub entries: u8,
     /// Timers of each node that run out.
     pub timers: Vec<u8>,
 }
@@ -49,8 +51,13 @@ pub enum Change {
     AfterCrashes,
     /// A member that runs is down: a false suspicion.
     Without(NodeId),
-    /// A member that is down comes back as a shadow, under a new incarnation.
+    /// A member that is down comes back as a shadow, under a new incarnation, from its log if there are
+    /// logs.
     Rejoin(NodeId),
+    /// The power goes everywhere, and all live members come back from their logs, each in its former role.
+    /// The logs of these may have lost their ends. Where more than one has, calls that had been answered may
+    /// have been lost.
+    Revive(NodeSet),
     /// The same for a process that was taken out while it ran: it keeps its data, and compares.
     Return(NodeId),
     /// A shadow that has caught up is active.
@@ -97,6 +104,8 @@ pub struct Scope<E: Engine> {
     pub nodes: u16,
     /// Whether the scope has views; otherwise the machines handle views themselves.
     pub has_views: bool,
+    /// Whether the nodes have disks, on which they keep logs.
+    pub has_logs: bool,
     /// How long the cluster runs before the prelude.
     pub settle: Duration,
     /// Steps after that, before the exploration begins.
@@ -144,6 +153,32 @@ const WORDS_MAX: usize = 160;
 
 const MILLION: u128 = 1_000_000;
 
+/// So many entries are lost at the end of the log of each node, from node 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lost([u8; NODES_WITH_LOGS_MAX]);
+
+/// Nodes of a scope with logs.
+const NODES_WITH_LOGS_MAX: usize = 4;
+
+impl Lost {
+    /// So many entries of this node's log.
+    pub(crate) fn of(&self, node: NodeId) -> usize {
+        self.0.get(usize::from(node.0) - 1).copied().unwrap_or(0).into()
+    }
+
+    /// The same, and this node has lost so many.
+    pub(crate) fn with(mut self, node: NodeId, entries: u8) -> Self {
+        self.0[usize::from(node.0) - 1] = entries;
+        self
+    }
+
+    /// Those that have lost something.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, u8)> {
+        let nodes = (1..).map(NodeId).zip(self.0);
+        nodes.filter(|(_, entries)| *entries > 0)
+    }
+}
+
 /// Something that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -161,8 +196,8 @@ pub enum Action {
     Crash(NodeId),
     /// A process ends, and another begins in its place.
     Restart(NodeId),
-    /// The next change of view is decided.
-    Change,
+    /// The next change of view is decided, and ends of logs are lost.
+    Change(Lost),
     /// A node hears of the latest view.
     Install(NodeId),
 }
@@ -175,6 +210,7 @@ impl<E: Engine> Scope<E> {
             engine,
             nodes,
             has_views: true,
+            has_logs: false,
             settle: Duration::from_millis(60),
             prelude: Vec::new(),
             ahead: Vec::new(),
@@ -272,16 +308,23 @@ impl<E: Engine> Scope<E> {
             }
             Action::Crash(node) => format!("{node}: crashes"),
             Action::Restart(node) => format!("{node}: restarts"),
-            Action::Change => {
+            Action::Change(lost) => {
                 let mut next = world.clone();
-                next.change(self, self.changes[usize::from(world.changes)]);
+                let change = self.changes[usize::from(world.changes)];
+                next.change(self, change, lost);
                 let members = next
                     .view
                     .members
                     .iter()
                     .map(|member| format!("{} {:?}", member.node, member.role).to_lowercase());
                 let members: Vec<String> = members.collect();
-                format!("view {} is decided: {}", next.view.epoch, members.join(", "))
+                let power =
+                    if matches!(change, Change::Revive(_)) { "all power goes; " } else { "" };
+                let losers = lost.nodes().map(|(node, entries)| {
+                    format!("{node} has lost {entries} entries of its log; ")
+                });
+                let lost: String = losers.collect();
+                format!("{power}{lost}view {} is decided: {}", next.view.epoch, members.join(", "))
             }
             Action::Install(node) => format!("{node}: hears of view {}", world.view.epoch),
         }
@@ -347,8 +390,8 @@ impl<E: Engine> Model for Scope<E> {
             }
         }
         let next = self.changes.get(usize::from(world.changes));
-        if next.is_some_and(|change| world.may_change(*change)) {
-            actions.push(Action::Change);
+        if let Some(change) = next.filter(|change| world.may_change(**change)) {
+            actions.extend(world.losses(*change).into_iter().map(Action::Change));
         }
     }
 
@@ -375,10 +418,10 @@ impl<E: Engine> Model for Scope<E> {
             }
             Action::Restart(node) => {
                 next.left.restarts -= 1;
-                next.restart(self, node);
+                next.restart(self, node, 0);
             }
-            Action::Change => {
-                next.change(self, self.changes[usize::from(world.changes)]);
+            Action::Change(lost) => {
+                next.change(self, self.changes[usize::from(world.changes)], lost);
                 next.changes += 1;
             }
             Action::Install(node) => next.install(self, node),

@@ -5,9 +5,11 @@ use crate::explore::{Limits, Report};
 mod control;
 mod hermes;
 mod meerkat;
+mod meerkat_revived;
 mod zeus;
 mod zeus_extras;
 mod zeus_more;
+mod zeus_revived;
 
 /// When a scope is explored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,10 +70,17 @@ impl Entry {
 
 /// All scopes.
 pub fn all() -> Vec<Entry> {
-    let zeus = [zeus::entries(), zeus_more::entries(), zeus_extras::entries()]
-        .into_iter()
-        .flatten()
-        .collect();
-    let protocols = [meerkat::entries(), hermes::entries(), zeus, control::entries()];
+    let zeus =
+        [zeus::entries(), zeus_more::entries(), zeus_extras::entries(), zeus_revived::entries()]
+            .into_iter()
+            .flatten()
+            .collect();
+    let protocols = [
+        meerkat::entries(),
+        meerkat_revived::entries(),
+        hermes::entries(),
+        zeus,
+        control::entries(),
+    ];
     protocols.into_iter().flatten().collect()
 }

@@ -3,7 +3,9 @@
 
 use std::fmt::{self, Display};
 
-use quorate_machine::{CallError, Completion, Effects, Event, Gate, Machine, Outcome, Protocol};
+use quorate_machine::{
+    CallError, Completion, Effects, Event, Gate, Machine, Outcome, Protocol, Unreadable,
+};
 use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{Incarnation, Instant, LaneId, Lsn, MemberNumber, NodeId, NodeSet, Now, Tag};
 
@@ -13,7 +15,7 @@ use crate::scope::active;
 use crate::world::World;
 
 /// A machine that carries out calls of sessions.
-pub(crate) trait Serves: Sessions + Protocol<Outcome = Outcome<String>> + Clone {
+pub(crate) trait Serves: Sessions + Machine<Outcome = Outcome<String>> + Clone {
     /// A request of clients.
     type Ask: Clone + Display;
 
@@ -222,6 +224,14 @@ impl<M: Serves> Machine for Served<M> {
             Event::Tick => Event::Tick,
         };
         self.0.step(now, event, &mut through);
+    }
+
+    fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {
+        self.0.restore(entry)
+    }
+
+    fn restored(&mut self) {
+        self.0.restored();
     }
 
     fn next_deadline(&self) -> Instant {

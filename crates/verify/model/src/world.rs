@@ -10,14 +10,14 @@ use std::sync::{Arc, Once};
 use quorate_harness::{Outbox, Process, member};
 use quorate_machine::{Event, Machine};
 use quorate_types::{
-    Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
-    View,
+    Epoch, Incarnation, Instant, LaneId, Lsn, MemberNumber, NodeId, NodeSet, Now, Role, Tag,
+    UnixNanos, View,
 };
 use rapidhash::quality::RapidHasher;
 
 use crate::engine::Engine;
 use crate::history::{Answer, Call, answered};
-use crate::scope::{Budget, Change, Prior, Scope};
+use crate::scope::{Budget, Change, Lost, Prior, Scope};
 
 /// Wall time at the beginning of every exploration, in nanoseconds: small, so that traces are
 /// readable.
@@ -50,7 +50,10 @@ pub struct Packet {
     print: u64,
 }
 
-/// A node's process.
+/// The entries of a log.
+type Log = Arc<Vec<Vec<u8>>>;
+
+/// A node: its process, and what is on its disk.
 pub struct Host<M> {
     /// Its machine; shared with other states until one of them changes it.
     pub machine: Arc<M>,
@@ -58,12 +61,14 @@ pub struct Host<M> {
     pub up: bool,
     /// Which life it is.
     pub incarnation: Incarnation,
+    /// What its lives have appended; nothing if it has no disk.
+    log: Option<Log>,
     print: u64,
 }
 
 impl<M> Clone for Host<M> {
     fn clone(&self) -> Self {
-        Self { machine: self.machine.clone(), ..*self }
+        Self { machine: self.machine.clone(), log: self.log.clone(), ..*self }
     }
 }
 
@@ -116,7 +121,7 @@ impl<E: Engine> Clone for World<E> {
 impl<E: Engine> Hash for World<E> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for host in &self.hosts {
-            (host.print, host.up).hash(state);
+            (host.print, host.up, &host.log).hash(state);
         }
         for (packet, count) in &self.pool {
             (packet.print, count).hash(state);
@@ -205,10 +210,10 @@ impl<E: Engine> World<E> {
                 self.deliver(scope, first.expect("a message is under way"), true);
             }
             Prior::AllLost => self.pool.clear(),
-            Prior::Restart(node) => self.restart(scope, node),
+            Prior::Restart(node) => self.restart(scope, node, 0),
             Prior::Crash(node) => self.crash(node),
             Prior::View(change) => {
-                self.change(scope, change);
+                self.change(scope, change, Lost::default());
                 (1..=scope.nodes).for_each(|node| self.install(scope, NodeId(node)));
                 self.run_calmly(scope, self.time);
             }
@@ -220,7 +225,7 @@ impl<E: Engine> World<E> {
     fn found(&mut self, scope: &Scope<E>) {
         let mut members = Vec::new();
         for node in 1..=scope.nodes {
-            let host = self.start(scope, NodeId(node));
+            let host = self.start(scope, NodeId(node), None);
             let incarnation = host.incarnation;
             self.hosts.push(host);
             let number = MemberNumber(u32::from(node));
@@ -249,18 +254,25 @@ impl<E: Engine> World<E> {
         }
     }
 
-    /// A process that begins.
-    fn start(&mut self, scope: &Scope<E>, node: NodeId) -> Host<E::Machine> {
+    /// A process that begins, with what it finds in a log, if it finds one.
+    fn start(&mut self, scope: &Scope<E>, node: NodeId, log: Option<Log>) -> Host<E::Machine> {
         self.lives += 1;
         let incarnation = Incarnation(self.lives);
         let (lane, seed, now) = (LaneId(0), incarnation.0, self.now(scope, node.0));
         let process = Process { node, lane, incarnation, seed, now };
-        let machine = match self.hosts.get(usize::from(node.0) - 1) {
+        let mut machine = match self.hosts.get(usize::from(node.0) - 1) {
             Some(before) => scope.engine.restart(process, &before.machine),
             None => scope.engine.start(process),
         };
+        if let Some(log) = &log {
+            for entry in log.iter() {
+                machine.restore(entry).expect("what was appended can be read");
+            }
+            machine.restored();
+        }
+        let log = scope.has_logs.then(|| log.unwrap_or_default());
         let print = print_machine::<E>(&machine);
-        Host { machine: Arc::new(machine), up: true, incarnation, print }
+        Host { machine: Arc::new(machine), up: true, incarnation, log, print }
     }
 
     /// Delivers everything and lets timers run until a time.
@@ -356,6 +368,10 @@ impl<E: Engine> World<E> {
         let before = self.hosts[at].machine.clone();
         let mut machine = (*before).clone();
         let mut out = Outbox::<E>::new(node);
+        if let Some(log) = &self.hosts[at].log {
+            // What is appended is durable at once: a log that has lost its end says what is not.
+            out = out.with_log(Lsn(log.len() as u64), false);
+        }
         let result = guarded(|| {
             act(&mut machine, now, &mut out);
             // Every step is a turn of its own: batches of several are tested elsewhere.
@@ -372,6 +388,9 @@ impl<E: Engine> World<E> {
         let epoch = E::epoch_of(&machine);
         self.hosts[at].print = print_machine::<E>(&machine);
         self.hosts[at].machine = Arc::new(machine);
+        if let Some(log) = self.hosts[at].log.as_mut().filter(|_| !out.appended.is_empty()) {
+            Arc::make_mut(log).append(&mut out.appended);
+        }
         if self.is_deaf(scope, node) {
             self.pool.retain(|(packet, _)| packet.to != node);
         }
@@ -506,9 +525,14 @@ impl<E: Engine> World<E> {
         self.pool.retain(|(packet, _)| packet.to != node);
     }
 
-    /// A process ends, and another begins in its place.
-    pub(crate) fn restart(&mut self, scope: &Scope<E>, node: NodeId) {
-        self.hosts[usize::from(node.0) - 1] = self.start(scope, node);
+    /// A process ends, and another begins in its place. The end of its log is lost.
+    pub(crate) fn restart(&mut self, scope: &Scope<E>, node: NodeId, lost: usize) {
+        let mut log = self.host(node).log.clone();
+        if let Some(log) = log.as_mut().filter(|_| lost > 0) {
+            let kept = log.len() - lost;
+            Arc::make_mut(log).truncate(kept);
+        }
+        self.hosts[usize::from(node.0) - 1] = self.start(scope, node, log);
         self.pool.retain(|(packet, _)| packet.to != node);
     }
 
@@ -543,6 +567,7 @@ impl<E: Engine> World<E> {
             Change::Without(node) => self.host(node).up && role(node) != Role::Down,
             Change::Rejoin(node) => role(node) == Role::Down,
             Change::Return(node) => role(node) == Role::Down && self.host(node).up,
+            Change::Revive(_) => true,
             Change::Promote(node) => {
                 role(node) == Role::Shadow
                     && self.host(node).up
@@ -565,8 +590,32 @@ impl<E: Engine> World<E> {
         self.view.live().into_iter().filter(|node| !self.host(*node).up)
     }
 
-    /// The members agree on a view; each hears of it later.
-    pub(crate) fn change(&mut self, scope: &Scope<E>, change: Change) {
+    /// All that may be lost with a change.
+    pub(crate) fn losses(&self, change: Change) -> Vec<Lost> {
+        let losers = match change {
+            Change::Rejoin(node) => NodeSet::only(node),
+            Change::Revive(nodes) => nodes,
+            _ => NodeSet::EMPTY,
+        };
+        let mut losses = vec![Lost::default()];
+        for node in losers {
+            let entries = self.host(node).log.as_ref().map_or(0, |log| log.len());
+            let each = 0..=entries.min(self.left.entries.into()) as u8;
+            losses =
+                each.flat_map(|lost| losses.iter().map(move |all| all.with(node, lost))).collect();
+        }
+        losses
+    }
+
+    /// What clients have heard may be lost.
+    fn doubt_answers(&mut self) {
+        for call in self.calls.iter_mut().filter(|call| call.answer.is_some()) {
+            call.answer = Some(Answer::Unknown);
+        }
+    }
+
+    /// The members agree on a view; each hears of it later. Ends of logs are lost with the change.
+    pub(crate) fn change(&mut self, scope: &Scope<E>, change: Change, lost: Lost) {
         let mut view = (*self.view).clone();
         view.epoch = Epoch(view.epoch.0 + 1);
         let crashed: Vec<NodeId> = self.crashed().collect();
@@ -591,17 +640,30 @@ impl<E: Engine> World<E> {
             Change::Add(node) => {
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;
-                self.restart(scope, node);
+                self.hosts[usize::from(node.0) - 1].log = None;
+                self.restart(scope, node, 0);
                 let incarnation = self.host(node).incarnation;
                 view.members.push(member(node, incarnation, number, Role::Shadow));
                 view.members.sort_by_key(|member| member.node);
+            }
+            Change::Revive(_) => {
+                if lost.nodes().count() > 1 {
+                    self.doubt_answers();
+                    scope.engine.note_lost(Arc::make_mut(&mut self.ledger));
+                }
+                for member in view.members.iter_mut().filter(|member| member.role != Role::Down) {
+                    self.restart(scope, member.node, lost.of(member.node));
+                    member.incarnation = self.host(member.node).incarnation;
+                    view.last_number = MemberNumber(view.last_number.0 + 1);
+                    member.number = view.last_number;
+                }
             }
             Change::Rejoin(node) | Change::Return(node) => {
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;
                 match change {
                     Change::Return(_) => self.begin_life(scope, node),
-                    _ => self.restart(scope, node),
+                    _ => self.restart(scope, node, lost.of(node)),
                 }
                 let incarnation = self.host(node).incarnation;
                 let known = view.members.iter_mut().find(|member| member.node == node);
@@ -634,7 +696,7 @@ impl<E: Engine> World<E> {
         let (scope, mut world) = (&scope.whole(), self.clone());
         for _ in 0..REST_TICKS_MAX {
             if scope.has_views && world.may_change(Change::WithoutCrashed) {
-                world.change(scope, Change::WithoutCrashed);
+                world.change(scope, Change::WithoutCrashed, Lost::default());
             }
             let lags = |world: &Self| {
                 let late =

@@ -12,7 +12,7 @@ use crate::txn::{Step, Txn};
 use crate::votes;
 
 /// Three replicas and these transactions, each at a node.
-fn cluster(
+pub(super) fn cluster(
     name: &'static str,
     isolation: Isolation,
     txns: &[(u16, &[Step])],
@@ -23,7 +23,7 @@ fn cluster(
 
 /// The same for any requests of clients. A request with a second number waits for the answer to the
 /// request of that number.
-fn asked(
+pub(super) fn asked(
     name: &'static str,
     isolation: Isolation,
     calls: &[(u16, Asked<Txn>, Option<usize>)],
@@ -326,7 +326,7 @@ fn learner(name: &'static str) -> Scope<Transactions> {
 const GRANTED: u64 = 1_000_000_000;
 
 /// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
-fn attempt(session: u64, sequence: u64, first: u64, steps: &[Step]) -> Asked<Txn> {
+pub(super) fn attempt(session: u64, sequence: u64, first: u64, steps: &[Step]) -> Asked<Txn> {
     Asked::attempt([session, sequence, first], GRANTED, Txn(steps.to_vec()))
 }
 
