@@ -97,6 +97,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_time_that_is_over_shown",
+        home: "rifl",
+        guard: "a process shows no time before it can show the time at which it began",
+        checks: &[Tests("rifl", "leases::a_lease_that_is_granted_after_the_loss")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_clock_unkept",
         home: "rifl",
         guard: "a clock of leases is shown as far as it is durable",

@@ -55,6 +55,8 @@ pub struct LeaseManager {
     clock: HybridClock,
     /// How far the clock has been kept for the next process.
     kept: KeptClock,
+    /// Where the clock began, if it began at a wall clock.
+    begun: u64,
     /// The latest clock heard of each member; its clock is at or above.
     heard: BTreeMap<MemberNumber, u64>,
     /// The keys of the live members, and of some that are gone, whose sessions may live on.
@@ -147,6 +149,7 @@ impl LeaseManager {
             me: None,
             clock: HybridClock::default(),
             kept: KeptClock::default(),
+            begun: 0,
             heard: BTreeMap::new(),
             keys: BTreeMap::new(),
             heard_now: NodeSet::EMPTY,
@@ -293,6 +296,7 @@ impl LeaseManager {
         if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
             self.observe(now, now.unix.0);
             self.observe(now, self.kept.until());
+            self.begun = self.clock(now);
         }
         self.me = own.map(|own| own.number);
         let active = view.members.iter().filter(|member| member.role == Role::Active);

@@ -61,7 +61,7 @@ pub struct Host<M> {
     pub up: bool,
     /// Which life it is.
     pub incarnation: Incarnation,
-    /// What its lives have appended; nothing if it has no disk.
+    /// What its lives have appended. `None` if it has no disk.
     log: Option<Log>,
     print: u64,
 }

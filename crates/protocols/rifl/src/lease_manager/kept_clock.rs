@@ -4,7 +4,9 @@
 //! wall clock may be behind what the former one has shown, and would then take a lease for alive whose
 //! records are gone. So each lane reserves time in its log, a little ahead of its clock, and shows nothing
 //! that is not reserved: no grant, no verdict, no reading for others to count on. The next process begins
-//! at the end of the reservation.
+//! at the end of the reservation, or at its wall clock if that is ahead; then it shows no time at all before it
+//! has reserved some more. Others would count on a time that is long over here, and the leases that they
+//! granted would end as soon as they heard this clock.
 
 use quorate_machine::{Effects, Journal, Unreadable, mutant};
 use quorate_types::{Lsn, Now};
@@ -92,6 +94,9 @@ impl LeaseManager {
 
     /// The clock, as far as others may count on it.
     pub(super) fn shown_clock(&self, now: Now) -> u64 {
+        if self.kept.until < self.begun && !mutant!("rifl_time_that_is_over_shown") {
+            return 0;
+        }
         let shown = self.clock(now).min(self.kept.until);
         if mutant!("rifl_clock_unkept") { self.clock(now) } else { shown }
     }

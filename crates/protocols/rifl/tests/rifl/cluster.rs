@@ -163,9 +163,9 @@ impl Cluster {
         self.set_clocks(node, ahead);
     }
 
-    /// The power of all nodes is gone, and these start again with a wall clock that is so far ahead. The
+    /// The power of all nodes is gone, and these start again with wall clocks that are so far ahead. The
     /// others are down.
-    pub(crate) fn lose_power(&mut self, back: &[u16], ahead: i64) {
+    pub(crate) fn lose_power(&mut self, back: &[u16], ahead: impl Fn(u16) -> i64) {
         let mut rng = self.rng.clone();
         for node in self.nodes() {
             if self.hosts[&node].up {
@@ -176,7 +176,7 @@ impl Cluster {
         self.flights.clear();
         for node in back {
             self.restart(*node, 0);
-            self.set_clocks(*node, ahead);
+            self.set_clocks(*node, ahead(*node));
         }
         let role = |node| if back.contains(&node) { Role::Active } else { Role::Down };
         let roles: Vec<_> = self.nodes().into_iter().map(|node| (node, role(node))).collect();
