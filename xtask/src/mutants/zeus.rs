@@ -419,6 +419,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     wait_mutant("zeus_waits_without_bound", "what was long in vain is repeated again", false),
     wait_mutant("zeus_wait_outlives_epoch", "a new epoch begins all waits anew", false),
     Mutant {
+        name: "zeus_former_owner_asked_again_waits",
+        home: "zeus",
+        guard: "a former owner outside the group that is asked once more hears that the round is settled",
+        checks: &[Tests("zeus", "extras::a_former_owner_that_is_asked_late")],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_expired_version_shown",
         home: "zeus",
         guard: "who reads what has expired is shown the version of its deletion",

@@ -2,7 +2,7 @@
 //! and two replicas `d` belongs to 2, 3 in this order; `c` to 1, 4; `m` to 3, 2.
 
 use quorate_harness::Packet;
-use quorate_types::{Duration, LaneId, Role, lane_of_key};
+use quorate_types::{Duration, LaneId, NodeId, Role, lane_of_key};
 use quorate_zeus::{DataState, Extra};
 
 use crate::support::{Cluster, MLT, Replicas, WALL};
@@ -44,6 +44,29 @@ fn ask(cluster: &mut Cluster) {
     cluster.tick_node(1);
     cluster.advance(Duration::from_micros(400));
     cluster.tick_node(1);
+}
+
+/// A key moves between two nodes outside its group. The former owner is asked once more when it has dropped
+/// the key and has a copy of it, which goes with the view.
+#[test]
+fn a_former_owner_that_is_asked_late_hears_that_the_round_is_settled() {
+    let mut cluster = nodes(1);
+    cluster.run(1, "append=d:a");
+    cluster.submit(4, "append=d:b");
+    let mut asked = None;
+    while !cluster.pool.is_empty() {
+        let packet = cluster.pool.remove(0);
+        if packet.to == NodeId(1) && packet.kind() == "inv" {
+            asked = Some(packet.clone());
+        }
+        cluster.inject(&packet);
+    }
+    give_copy(&mut cluster, 1, "d");
+    cluster.inject(&asked.expect("the owner is an arbiter"));
+    cluster.pool.clear();
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    cluster.run_for(MLT * 50);
+    cluster.assert_quiet(["d".to_owned()]);
 }
 
 /// What is under way, in the order in which it was sent.
