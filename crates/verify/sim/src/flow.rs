@@ -157,10 +157,12 @@ impl World {
         if self.time < self.flow.ends_at {
             return None;
         }
-        // An op of one window may be answered in the next.
+        // An op of one window may be answered in the next. A lane that no view names yet holds its ops back
+        // for as long, and they are open when it begins.
         let (now, [before, since]) = (self.survey(), self.flow.before);
+        let open = before.open.max(since.open).max(now.open);
         let takeovers = before.takeovers_open + now.takeovers_begun - before.takeovers_begun;
-        let ops = before.open + now.ops_begun - before.ops_begun + takeovers;
+        let ops = open + now.ops_begun - before.ops_begun + takeovers;
         // The nodes that know the newest view may die, so the newest epoch may fall.
         let views = 1 + now.epoch.saturating_sub(before.epoch);
         let storm = self.flow.sent.iter().find_map(|(&(from, tag), &sent)| {
