@@ -192,6 +192,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_lost_log_is_no_log",
+        home: "meerkat",
+        guard: "a log that has lost everything is one that has lost its end",
+        checks: &[Tests("meerkat", "logs::a_replica_that_has_lost_its_whole_log")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_gives_what_is_elsewhere",
         home: "meerkat",
         guard: "a learner is given records of the partitions that it holds",

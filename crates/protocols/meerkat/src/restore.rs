@@ -420,8 +420,10 @@ where
         effects: &mut impl Effects<Self>,
     ) -> Option<Restored> {
         let mut restored = *self.restored.take()?;
-        let is_recovered = self.view.cluster != self.cluster;
-        if !self.view.cluster.shares_data_with(self.cluster)
+        // A log that names no cluster has lost everything.
+        let is_lost = self.cluster.0 == 0 && !mutant!("meerkat_lost_log_is_no_log");
+        let is_recovered = !is_lost && self.view.cluster != self.cluster;
+        if !is_lost && !self.view.cluster.shares_data_with(self.cluster)
             || is_recovered && mutant!("meerkat_recovers_nothing")
         {
             self.trackers.fill(ResultTracker::default());

@@ -211,6 +211,26 @@ fn what_was_answered_stands_though_one_replica_has_lost_its_vote() {
     cluster.assert_everywhere("a", Some("12"));
 }
 
+/// Nothing is left of a log, not even the name of the cluster: what was written long ago comes from the others.
+#[test]
+fn a_replica_that_has_lost_its_whole_log_has_what_was_written_long_ago() {
+    for logs in [Logs::Sync, Logs::Async] {
+        let replicas = Replicas { logs, ..Replicas::new(1, |_| {}) };
+        let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+        cluster.run(1, "write=old:1");
+        cluster.run_for(SETTLE);
+        cluster.run(1, "write=new:1");
+        cluster.flush_logs();
+        cluster.lose_power();
+        let entries = cluster.log_of(3, 0).len();
+        cluster.rot_end(3, 0, entries);
+        cluster.revive(&ALL);
+        cluster.run_for(SETTLE);
+        cluster.assert_everywhere("new", Some("1"));
+        cluster.assert_everywhere("old", Some("1"));
+    }
+}
+
 #[test]
 fn what_one_replica_has_voted_for_is_over_after_the_restart() {
     let mut cluster = cluster();

@@ -127,14 +127,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-revived-reads",
             size: Size::Small,
-            states: Some(70_481),
+            states: Some(69_823),
             reaches: &["meerkat: goes on from its log"],
             run: |name, limits| explore(&reads(name, 6), limits),
         },
         Entry {
             name: "meerkat-revived-calls",
             size: Size::Small,
-            states: Some(62_978),
+            states: Some(62_458),
             reaches: &["meerkat: goes on from its log"],
             run: |name, limits| explore(&calls(name, 6), limits),
         },
