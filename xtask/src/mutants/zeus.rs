@@ -419,9 +419,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     wait_mutant("zeus_waits_without_bound", "what was long in vain is repeated again", false),
     wait_mutant("zeus_wait_outlives_epoch", "a new epoch begins all waits anew", false),
     Mutant {
-        name: "zeus_former_owner_asked_again_waits",
+        name: "zeus_copy_takes_its_round_along",
         home: "zeus",
-        guard: "a former owner outside the group that is asked once more hears that the round is settled",
+        guard: "a copy that goes leaves the words of a round that is under way",
         checks: &[Tests("zeus", "extras::a_former_owner_that_is_asked_late")],
         in_gate: false,
     },

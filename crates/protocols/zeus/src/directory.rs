@@ -490,10 +490,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if at < meta.round || (at == meta.round && meta.state == OwnerState::Valid) {
             return effects.ignored("zeus: VAL of a settled round");
         }
-        // The former owner may have been asked once more when it had dropped what it had.
-        let is_under_way =
-            self.rounds.contains_key(key) && !mutant!("zeus_former_owner_asked_again_waits");
-        if !self.layout.in_group(key) && meta.round == Timestamp::ZERO && !is_under_way {
+        if !self.layout.in_group(key) && meta.round == Timestamp::ZERO {
             return effects.ignored("zeus: VAL to a node that is no arbiter");
         }
         self.settle_from(now, meta, key, at, owner, effects);

@@ -280,9 +280,24 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     // --- the end ---------------------------------------------------------------------------------
 
+    /// Removes a copy from the records. A former owner that is asked late about a round keeps the words of
+    /// the round until it hears how it has ended.
+    pub(crate) fn remove_copy(&mut self, key: &[u8]) {
+        let is_copy = |meta: Meta| meta.extra != Extra::None;
+        if !self.rounds.contains_key(key) || mutant!("zeus_copy_takes_its_round_along") {
+            self.table.remove_if(key, |record| is_copy(record.meta()));
+        } else if let Some(mut record) = self.table.lock_existing(key)
+            && is_copy(record.meta())
+        {
+            let Meta { round, owner, state, .. } = record.meta();
+            record.clear();
+            record.set_meta(Meta { round, owner, state, ..Meta::default() });
+        }
+    }
+
     /// Forgets a copy, and that it was asked for.
     fn close_copy(&mut self, key: &[u8]) {
-        self.table.remove_if(key, |record| record.meta().extra != Extra::None);
+        self.remove_copy(key);
         self.copies.waits.remove(key);
         if let Some(copy) = self.copies.copies.remove(key) {
             self.copies.bytes -= copy.bytes;
@@ -306,7 +321,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         copy.stage = Stage::Leaving { owner };
         let number = copy.number;
         self.copies.bytes -= core::mem::take(&mut copy.bytes);
-        self.table.remove_if(key, |record| record.meta().extra != Extra::None);
+        self.remove_copy(key);
         self.changed.insert(key.into());
         let wait = self.wait(now);
         self.copies.waits.insert(key.into(), wait);
@@ -316,7 +331,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Drops every copy: the lane stops for a view, or a life ends.
     pub(crate) fn drop_copies(&mut self) {
         for key in self.copies.copies.keys_that(|_, _| !mutant!("zeus_copies_outlive_epoch")) {
-            self.table.remove_if(&key, |record| record.meta().extra != Extra::None);
+            self.remove_copy(&key);
         }
         self.copies.waits.clear();
         self.copies.copies.clear();

@@ -453,7 +453,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         };
         drop(record);
         if item.content.is_none() {
-            self.table.remove_if(item.key, |record| record.meta().extra != Extra::None);
+            self.remove_copy(item.key);
         }
         self.note_changed(item.key, effects);
         put.unwrap_or_else(|reason| {

@@ -4,8 +4,10 @@ use crate::explore::{Limits, Report};
 
 mod control;
 mod hermes;
+mod hermes_revived;
 mod meerkat;
 mod meerkat_revived;
+mod revived;
 mod zeus;
 mod zeus_extras;
 mod zeus_more;
@@ -79,6 +81,7 @@ pub fn all() -> Vec<Entry> {
         meerkat::entries(),
         meerkat_revived::entries(),
         hermes::entries(),
+        hermes_revived::entries(),
         zeus,
         control::entries(),
     ];

@@ -369,7 +369,7 @@ impl<E: Engine> World<E> {
         let mut machine = (*before).clone();
         let mut out = Outbox::<E>::new(node);
         if let Some(log) = &self.hosts[at].log {
-            // What is appended is durable at once: a log that has lost its end says what is not.
+            // What is appended is durable at once. What is lost at the end of a log stands for what is not.
             out = out.with_log(Lsn(log.len() as u64), false);
         }
         let result = guarded(|| {

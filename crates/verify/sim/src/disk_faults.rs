@@ -288,3 +288,17 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_come_with_the_request_that_was_drawn_and_once() {
+        let mut drawn = WithARequest { after: 3, faults: vec![Fault::Blackout] };
+        assert_eq!(drawn.take(2), []);
+        assert_eq!(drawn.take(1), []);
+        assert_eq!(drawn.take(1), [Fault::Blackout], "the fourth");
+        assert_eq!(drawn.take(9), []);
+    }
+}

@@ -4,9 +4,9 @@
 //! wall clock may be behind what the former one has shown, and would then take a lease for alive whose
 //! records are gone. So each lane reserves time in its log, a little ahead of its clock, and shows nothing
 //! that is not reserved: no grant, no verdict, no reading for others to count on. The next process begins
-//! at the end of the reservation, or at its wall clock if that is ahead; then it shows no time at all before it
-//! has reserved some more. Others would count on a time that is long over here, and the leases that they
-//! granted would end as soon as they heard this clock.
+//! at the end of the reservation, or at its wall clock if that is ahead. In the second case it shows clock 0
+//! until it has reserved time beyond its wall clock. If it showed the end of the old reservation, others
+//! would grant leases by that, and these would end as soon as they heard its clock.
 
 use quorate_machine::{Effects, Journal, Unreadable, mutant};
 use quorate_types::{Lsn, Now};

@@ -6,8 +6,8 @@ use super::{Entry, Size};
 use crate::explore::explore;
 use crate::hermes::Register;
 use crate::register::KEY;
-use crate::register::Op::{self, Append, Delete, Get, Push, Put, Set};
-use crate::scope::{Change, Made, Prior, Scope};
+use crate::register::Op::{self, Append, Get, Push, Put, Set};
+use crate::scope::{Change, Made, Scope};
 use crate::served::Asked;
 
 /// Replicas and these ops, each at a node, in any order. An op with a second number waits for the
@@ -18,7 +18,7 @@ fn cluster(name: &'static str, nodes: u16, calls: &[(u16, Op, Option<usize>)]) -
 }
 
 /// The same for any requests of clients.
-fn asked(
+pub(super) fn asked(
     name: &'static str,
     nodes: u16,
     calls: &[(u16, Asked<Op>, Option<usize>)],
@@ -123,7 +123,7 @@ fn double_crash(name: &'static str) -> Scope<Register> {
 }
 
 /// A node that crashes, comes back under a new number and writes again (H2).
-fn rejoin(name: &'static str) -> Scope<Register> {
+pub(super) fn rejoin(name: &'static str) -> Scope<Register> {
     let calls = [(1, Set(b'a'), None), (1, Set(b'b'), None)];
     let mut scope = cluster(name, 3, &calls);
     scope.budget.crashes = 1;
@@ -156,7 +156,7 @@ fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
 const GRANTED: u64 = 9;
 
 /// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
-fn attempt(session: u64, sequence: u64, first: u64, op: Op) -> Asked<Op> {
+pub(super) fn attempt(session: u64, sequence: u64, first: u64, op: Op) -> Asked<Op> {
     Asked::attempt([session, sequence, first], GRANTED, op)
 }
 
@@ -287,138 +287,11 @@ fn combined_updates(name: &'static str) -> Scope<Register> {
     large(name, &[(1, one, None), (1, Push(b'c'), None), (1, Get, None), (2, other, None)])
 }
 
-/// The power goes everywhere while clients write, and what one replica has written last is lost. What the
-/// clients have heard is on the disks of the others.
-fn revived(
-    name: &'static str,
-    nodes: u16,
-    entries: u8,
-    calls: &[(u16, Asked<Op>, Option<usize>)],
-) -> Scope<Register> {
-    let mut scope = asked(name, nodes, calls);
-    scope.has_logs = true;
-    scope.budget.entries = entries;
-    scope.changes = vec![Change::Revive(NodeSet::only(NodeId(nodes)))];
-    scope.rests = true;
-    scope
-}
-
-/// A write has ended before, an append is under way, and one reads where they may be lost.
-fn revived_writes(name: &'static str, nodes: u16, entries: u8) -> Scope<Register> {
-    let [set, append, get] = [Set(b'a'), Append(b'b'), Get].map(Asked::Plain);
-    let calls = [(1, set, None), (1, append, None), (nodes, get, None)];
-    Scope { first_calls: 1, ..revived(name, nodes, entries, &calls) }
-}
-
-/// A node crashes and comes back by comparing what it has on its disk, and that has lost its end.
-fn rejoins_from_log(name: &'static str) -> Scope<Register> {
-    let mut scope = rejoin(name);
-    scope.has_logs = true;
-    scope.budget.entries = 6;
-    scope
-}
-
-/// All have lost what they have written last, each another part. What clients have heard may be lost.
-fn revived_behind(name: &'static str, entries: u8) -> Scope<Register> {
-    let mut scope = revived_writes(name, 2, entries);
-    scope.changes = vec![Change::Revive([NodeId(1), NodeId(2)].into_iter().collect())];
-    scope
-}
-
-/// A key is deleted, and written anew. Deleted keys are forgotten.
-fn revived_deleted(name: &'static str, nodes: u16, entries: u8) -> Scope<Register> {
-    let [set, delete, append] = [Set(b'a'), Delete, Append(b'b')].map(Asked::Plain);
-    let calls = [(1, set, None), (1, delete, None), (nodes, append, Some(1))];
-    Scope { first_calls: 1, ..revived(name, nodes, entries, &calls) }
-}
-
-/// A call of a session is tried again where its record may be lost.
-fn revived_calls(name: &'static str, nodes: u16, entries: u8) -> Scope<Register> {
-    let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
-    let calls = [(1, mine.clone(), None), (nodes, mine, None), (1, theirs, Some(1))];
-    Scope { first_calls: 1, ..revived(name, nodes, entries, &calls) }
-}
-
-/// Two come back, and the third begins without a disk and copies from them, one of which has lost the end
-/// of its log.
-fn revived_shadow(name: &'static str, loser: u16, entries: u8) -> Scope<Register> {
-    let [set, get] = [Set(b'a'), Get].map(Asked::Plain);
-    let mut scope = revived(name, 3, entries, &[(3 - loser, set, None), (3, get, None)]);
-    let (loser, three) = (NodeId(loser), NodeId(3));
-    scope.prelude = vec![Prior::Crash(three), Prior::View(Change::WithoutCrashed), Prior::Call(0)];
-    scope.prelude.push(Prior::Passes(Duration::from_millis(1)));
-    scope.changes = vec![
-        Change::Revive(NodeSet::only(loser)),
-        Change::Remove(three),
-        Change::Add(three),
-        Change::Promote(three),
-    ];
-    scope
-}
-
 const UPDATES: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Append(b'b'), None)];
 const PAIR: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Set(b'b'), None)];
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
-        Entry {
-            name: "hermes-revived",
-            size: Size::Small,
-            states: Some(18_067),
-            reaches: &["hermes: absence is doubted"],
-            run: |name, limits| explore(&revived_writes(name, 2, 6), limits),
-        },
-        Entry {
-            name: "hermes-rejoin-from-log",
-            size: Size::Small,
-            states: Some(78_359),
-            reaches: &[],
-            run: |name, limits| explore(&rejoins_from_log(name), limits),
-        },
-        Entry {
-            name: "hermes-revived-behind",
-            size: Size::Small,
-            states: Some(38_080),
-            reaches: &["hermes: absence is doubted"],
-            run: |name, limits| explore(&revived_behind(name, 4), limits),
-        },
-        Entry {
-            name: "hermes-revived-deleted",
-            size: Size::Small,
-            states: Some(2015),
-            reaches: &["hermes: absence is doubted"],
-            run: |name, limits| explore(&revived_deleted(name, 2, 6), limits),
-        },
-        Entry {
-            name: "hermes-revived-calls",
-            size: Size::Small,
-            states: Some(1395),
-            reaches: &["hermes: records of calls are gathered"],
-            run: |name, limits| explore(&revived_calls(name, 2, 6), limits),
-        },
-        Entry {
-            name: "hermes-revived-shadow",
-            size: Size::Gate,
-            states: Some(632_145),
-            reaches: &["hermes: goes on from its log"],
-            run: |name, limits| explore(&revived_shadow(name, 1, 4), limits),
-        },
-        Entry {
-            name: "hermes-revived-shadow-behind",
-            size: Size::Gate,
-            states: Some(661_524),
-            reaches: &["hermes: absence is doubted"],
-            run: |name, limits| explore(&revived_shadow(name, 2, 4), limits),
-        },
-        Entry {
-            name: "hermes-revived-three",
-            size: Size::Gate,
-            states: Some(198_811),
-            reaches: &["hermes: absence is doubted"],
-            run: |name, limits| {
-                explore(&Scope { in_order: true, ..revived_writes(name, 3, 2) }, limits)
-            },
-        },
         Entry {
             name: "hermes-writes",
             size: Size::Small,

@@ -1,59 +1,53 @@
 //! Meerkat's scopes in which the power goes everywhere, and logs lose their ends.
 
 use quorate_meerkat::Isolation::Serializable;
-use quorate_types::{Duration, NodeId, NodeSet};
+use quorate_types::{NodeId, NodeSet};
 
 use super::meerkat::{asked, attempt};
+use super::revived::{behind, revived, with_shadow};
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::meerkat::Transactions;
-use crate::scope::{Change, Prior, Scope};
+use crate::scope::{Change, Scope};
 use crate::served::Asked;
 use crate::txn::Step::{self, Append, Read, Write};
 use crate::txn::Txn;
 
-/// The first call is answered before. Then the power goes everywhere while clients write, and what the third
-/// node has written last is lost.
-fn revived(
+/// Clients make these calls. The first is answered before the power goes.
+fn calls_before(
     name: &'static str,
     entries: u8,
     calls: &[(u16, Asked<Txn>, Option<usize>)],
 ) -> Scope<Transactions> {
-    let mut scope = asked(name, Serializable, calls);
-    scope.first_calls = 1;
-    scope.has_logs = true;
-    scope.in_order = true;
-    scope.budget.entries = entries;
-    scope.changes = vec![Change::Revive(NodeSet::only(NodeId(3)))];
-    scope.rests = true;
-    scope
+    let scope = asked(name, Serializable, calls);
+    revived(Scope { first_calls: 1, in_order: true, ..scope }, entries)
 }
 
 fn plain(steps: &[Step]) -> Asked<Txn> {
     Asked::Plain(Txn(steps.to_vec()))
 }
 
-/// Two transactions, one of which is coordinated by the node that loses something.
+/// Two transactions. The second is coordinated by this node.
 fn updates(name: &'static str, entries: u8, coordinator: u16) -> Scope<Transactions> {
     let write = (1, plain(&[Write("k", "a")]), None);
     let append = (coordinator, plain(&[Append("k", "b")]), None);
-    revived(name, entries, &[write, append])
+    calls_before(name, entries, &[write, append])
 }
 
 /// A read where what was written may be lost.
 fn reads(name: &'static str, entries: u8) -> Scope<Transactions> {
     let write = (1, plain(&[Write("k", "a")]), None);
     let read = (3, plain(&[Read("k")]), None);
-    revived(name, entries, &[write, read])
+    calls_before(name, entries, &[write, read])
 }
 
 /// A call of a session is tried again where its record may be lost.
 fn calls(name: &'static str, entries: u8) -> Scope<Transactions> {
     let mine = attempt(0, 0, 0, &[Append("k", "a")]);
-    revived(name, entries, &[(1, mine.clone(), None), (3, mine, None)])
+    calls_before(name, entries, &[(1, mine.clone(), None), (3, mine, None)])
 }
 
-/// A node crashes and comes back by comparing what it has on its disk, and that has lost its end.
+/// A node crashes and comes back by comparing what it has on its disk. The log has lost its end.
 fn rejoins_from_log(name: &'static str, entries: u8) -> Scope<Transactions> {
     let mut scope = updates(name, entries, 1);
     scope.budget.crashes = 1;
@@ -65,40 +59,17 @@ fn rejoins_from_log(name: &'static str, entries: u8) -> Scope<Transactions> {
 
 /// A node crashes after all have come back, perhaps before all know that they have.
 fn crash(name: &'static str, entries: u8) -> Scope<Transactions> {
-    let mut scope = revived(name, entries, &[(1, plain(&[Write("k", "a")]), None)]);
+    let mut scope = calls_before(name, entries, &[(1, plain(&[Write("k", "a")]), None)]);
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(1));
     scope.changes.push(Change::WithoutCrashed);
     scope
 }
 
-/// Two come back, one of which has lost the end of its log, and the third begins without a disk and copies
-/// from them.
+/// A write at the node whose log loses nothing, while the third is away.
 fn shadow(name: &'static str, loser: u16, entries: u8) -> Scope<Transactions> {
     let write = (3 - loser, plain(&[Write("k", "a")]), None);
-    let mut scope = revived(name, entries, &[write]);
-    let (loser, three) = (NodeId(loser), NodeId(3));
-    scope.in_order = true;
-    scope.first_calls = 0;
-    scope.prelude = vec![
-        Prior::Crash(three),
-        Prior::View(Change::WithoutCrashed),
-        Prior::Call(0),
-        Prior::Passes(Duration::from_millis(1)),
-    ];
-    scope.changes = vec![
-        Change::Revive(NodeSet::only(loser)),
-        Change::Remove(three),
-        Change::Add(three),
-        Change::Promote(three),
-    ];
-    scope
-}
-
-/// All have lost what they have written last, each another part. What clients have heard may be lost.
-fn behind(mut scope: Scope<Transactions>) -> Scope<Transactions> {
-    scope.changes[0] = Change::Revive((1..=scope.nodes).map(NodeId).collect());
-    scope
+    with_shadow(calls_before(name, entries, &[write]), loser)
 }
 
 pub(super) fn entries() -> Vec<Entry> {

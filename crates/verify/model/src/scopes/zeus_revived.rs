@@ -1,31 +1,24 @@
 //! Zeus's scopes in which the power goes everywhere, and logs lose their ends.
 
-use quorate_types::{Duration, NodeId, NodeSet};
-
+use super::revived::{behind, revived, with_shadow};
 use super::zeus::asked;
 use super::{Entry, Size};
 use crate::explore::explore;
-use crate::scope::{Change, Prior, Scope};
+use crate::scope::Scope;
 use crate::served::Asked;
 use crate::txn::Step::{self, Append, Delete, Read, Write};
 use crate::txn::Txn;
 use crate::zeus::Owners;
 
-/// The first call is answered before. Then the power goes everywhere while clients write, and what the last
-/// node has written last is lost. What clients have heard is on the disks of the others.
-fn revived(
+/// Clients make these calls. The first is answered before the power goes.
+fn calls_before(
     name: &'static str,
     nodes: u16,
     entries: u8,
     calls: &[(u16, Asked<Txn>, Option<usize>)],
 ) -> Scope<Owners> {
-    let mut scope = asked(name, nodes, usize::from(nodes), calls);
-    scope.first_calls = 1;
-    scope.has_logs = true;
-    scope.budget.entries = entries;
-    scope.changes = vec![Change::Revive(NodeSet::only(NodeId(nodes)))];
-    scope.rests = true;
-    scope
+    let scope = asked(name, nodes, usize::from(nodes), calls);
+    revived(Scope { first_calls: 1, ..scope }, entries)
 }
 
 fn plain(steps: &[Step]) -> Asked<Txn> {
@@ -37,14 +30,14 @@ fn writes(name: &'static str, nodes: u16, entries: u8) -> Scope<Owners> {
     let write = (1, plain(&[Write("y", "a")]), None);
     let append = (1, plain(&[Append("y", "b")]), None);
     let read = (nodes, plain(&[Read("y")]), None);
-    revived(name, nodes, entries, &[write, append, read])
+    calls_before(name, nodes, entries, &[write, append, read])
 }
 
-/// Two writes, one of which was answered before.
+/// Two writes.
 fn updates(name: &'static str, nodes: u16, entries: u8) -> Scope<Owners> {
     let write = (1, plain(&[Write("y", "a")]), None);
     let append = (1, plain(&[Append("y", "b")]), None);
-    revived(name, nodes, entries, &[write, append])
+    calls_before(name, nodes, entries, &[write, append])
 }
 
 /// A key is deleted, and written anew where the deletion may be lost.
@@ -52,14 +45,14 @@ fn deleted(name: &'static str, nodes: u16, entries: u8) -> Scope<Owners> {
     let write = (1, plain(&[Write("y", "a")]), None);
     let delete = (1, plain(&[Delete("y")]), None);
     let append = (nodes, plain(&[Append("y", "b")]), Some(1));
-    revived(name, nodes, entries, &[write, delete, append])
+    calls_before(name, nodes, entries, &[write, delete, append])
 }
 
-/// Two keys of one transaction, the second of which moves.
+/// A transaction writes two keys. The second one moves.
 fn moves(name: &'static str, nodes: u16, entries: u8) -> Scope<Owners> {
     let write = (1, plain(&[Write("y", "a"), Write("x", "a")]), None);
     let append = (2, plain(&[Append("x", "b")]), None);
-    revived(name, nodes, entries, &[write, append])
+    calls_before(name, nodes, entries, &[write, append])
 }
 
 /// A call of a session is tried again where its record may be lost.
@@ -67,36 +60,14 @@ fn calls(name: &'static str, nodes: u16, entries: u8) -> Scope<Owners> {
     let attempt = |session, text| Asked::attempt([session, 0, 0], 9, Txn(vec![Append("y", text)]));
     let (mine, theirs) = (attempt(0, "a"), attempt(1, "b"));
     let asked = [(1, mine.clone(), None), (nodes, mine, None), (1, theirs, Some(1))];
-    revived(name, nodes, entries, &asked)
+    calls_before(name, nodes, entries, &asked)
 }
 
-/// Two come back, one of which has lost the end of its log, and the third begins without a disk and copies
-/// from them.
+/// A write at the node whose log loses nothing, while the third is away.
 fn shadow(name: &'static str, loser: u16, entries: u8) -> Scope<Owners> {
     let write = (3 - loser, plain(&[Write("y", "a")]), None);
-    let mut scope = revived(name, 3, entries, &[write]);
-    let (loser, three) = (NodeId(loser), NodeId(3));
-    scope.in_order = true;
-    scope.first_calls = 0;
-    scope.prelude = vec![
-        Prior::Crash(three),
-        Prior::View(Change::WithoutCrashed),
-        Prior::Call(0),
-        Prior::Passes(Duration::from_millis(1)),
-    ];
-    scope.changes = vec![
-        Change::Revive(NodeSet::only(loser)),
-        Change::Remove(three),
-        Change::Add(three),
-        Change::Promote(three),
-    ];
-    scope
-}
-
-/// All have lost what they have written last, each another part. What clients have heard may be lost.
-fn behind(mut scope: Scope<Owners>) -> Scope<Owners> {
-    scope.changes = vec![Change::Revive((1..=scope.nodes).map(NodeId).collect())];
-    scope
+    let scope = calls_before(name, 3, entries, &[write]);
+    with_shadow(Scope { in_order: true, ..scope }, loser)
 }
 
 pub(super) fn entries() -> Vec<Entry> {
