@@ -27,6 +27,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "durability_found_segment_never_used_again",
+        home: "durability",
+        guard: "the segment that a log goes on in after a restart is used again as every other one",
+        checks: &[WRITING],
+        in_gate: false,
+    },
+    Mutant {
+        name: "durability_tail_behind_rot_is_first",
+        home: "durability",
+        guard: "a batch that stands behind others in its segment, be they damaged, is not its first",
+        checks: &[RECOVERY],
+        in_gate: false,
+    },
+    Mutant {
         name: "durability_tail_is_there_once",
         home: "durability",
         guard: "the last batch is there twice once nothing follows it",

@@ -241,14 +241,20 @@ impl Log {
                 let (last, end) = (tail.index, tail.end);
                 self.number = header.number + 1;
                 let first = first.unwrap_or(header.after);
+                let bytes = header.file_bytes;
                 if index == last {
                     // An earlier batch of it was durable before the last one was written.
-                    let copies = last_batch.is_none_or(|last| last <= first);
+                    let copies = last_batch.is_none_or(|last| last <= first)
+                        && (tail.is_at_the_beginning()
+                            || mutant!("durability_tail_behind_rot_is_first"));
                     let holds = !copies || mutant!("durability_found_is_durable");
                     let end = if copies { copy_place(&tail) } else { end };
+                    if holds && !mutant!("durability_found_segment_never_used_again") {
+                        self.used.push_back(Used { file: file.clone(), bytes, first });
+                    }
                     self.current = Some(Current { file, header, end, first: Some(first), holds });
                 } else {
-                    self.used.push_back(Used { file, bytes: header.file_bytes, first });
+                    self.used.push_back(Used { file, bytes, first });
                 }
             } else if self.current.as_ref().is_some_and(|it| it.header.is_sealed(it.end)) {
                 // The segment before it was sealed, so this one is durable.
@@ -626,6 +632,14 @@ impl Log {
     }
 }
 
+impl Tail {
+    /// Whether nothing can have been written before it in its segment but a copy of it: that is as long.
+    fn is_at_the_beginning(&self) -> bool {
+        let before = self.offset - HEADER_BYTES as u64;
+        before == 0 || before == self.end - self.offset
+    }
+}
+
 /// Where the last batch is written again in a segment that holds nothing but copies of it. It takes
 /// two places at most, since the segment must not be sealed before it holds a durable batch.
 fn copy_place(tail: &Tail) -> u64 {
@@ -633,8 +647,8 @@ fn copy_place(tail: &Tail) -> u64 {
     if tail.twin && !mutant!("durability_copy_over_the_first") {
         // If the second was durable, its flush has covered the first, too.
         tail.offset
-    } else if tail.twin || tail.end - tail.offset == tail.offset - start {
-        // The first is lost, and was as long.
+    } else if tail.twin || tail.offset > start {
+        // The first is lost.
         start
     } else {
         tail.end

@@ -1,10 +1,10 @@
 //! What recovery finds, and what it refuses.
 
-use quorate_durability::{Directory, FORMAT_VERSION, Identity, LogError, Reader, Start};
+use quorate_durability::{Directory, FORMAT_VERSION, Identity, Log, LogError, Reader, Start};
 use quorate_types::{Incarnation, LaneId, Lsn, NodeId};
 
 use crate::host::{Host, no_files, nothing_found, place, read, segment};
-use crate::world::ME;
+use crate::world::{ME, SMALL};
 
 /// A log over several segments: eight batches fill one.
 fn long(batches: u64) -> Host {
@@ -191,6 +191,25 @@ fn rot_below_what_is_needed_is_harmless() {
     host.files.delete(&segment(1));
     let short = read(&mut host.files, ME, from).expect_err("it was longer");
     assert_eq!(short, LogError::Ends { at: Lsn::START, needed: Lsn(3) });
+}
+
+/// Found by fuzzing: a log in a segment that nothing was known to have begun waited for ever for the
+/// next one.
+#[test]
+fn a_last_batch_behind_rot_that_nobody_needs_is_gone_on_with() {
+    let mut host = long(7);
+    for batch in 0..6 {
+        flip(&mut host, &segment(0), place(batch) + 30);
+    }
+    let (entries, found) = read(&mut host.files, ME, Start::After(Lsn(6))).expect("7 is there");
+    assert_eq!(entries.len(), 1);
+    host.log = Log::resume(found, SMALL, 12);
+    assert_eq!(host.settle(), Lsn(7));
+    for number in 8..=14 {
+        assert_eq!(host.batch(b"next"), Lsn(number));
+        let (entries, _) = read(&mut host.files, ME, Start::After(Lsn(6))).expect("a sound log");
+        assert_eq!(entries.len() as u64, number - 6);
+    }
 }
 
 #[test]
