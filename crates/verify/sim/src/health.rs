@@ -178,15 +178,18 @@ impl World {
     /// nodes.
     fn partition_stuck(&self) -> bool {
         let all = self.nodes.len();
-        let hosts = || self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes);
-        let is_stuck = |keyspace: &Keyspace, host: &LaneHost| {
+        let spread = |keyspace: &&Keyspace| keyspace.groups.iter().any(|group| group.len() < all);
+        self.keyspaces.iter().filter(spread).any(|keyspace| !self.stuck_nodes(keyspace).is_empty())
+    }
+
+    /// The nodes whose engine reports that too few replicas of a keyspace are left.
+    pub(crate) fn stuck_nodes(&self, keyspace: &Keyspace) -> NodeSet {
+        let is_stuck = |host: &LaneHost| {
             let facts = host.lane.engine(keyspace.id).map(quorate_node::KeyspaceLane::facts);
             facts.is_some_and(|facts| facts.gauges.contains(&("stuck", 1)))
         };
-        self.keyspaces.iter().any(|keyspace| {
-            keyspace.groups.iter().any(|group| group.len() < all)
-                && hosts().any(|host| is_stuck(keyspace, host))
-        })
+        let stuck = |node: &&Node| node.up && node.lanes.iter().any(is_stuck);
+        self.nodes.iter().filter(stuck).map(|node| node.id).collect()
     }
 
     /// Transactions that some lane has not decided, or that a client of some lane waits for.

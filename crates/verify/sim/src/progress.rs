@@ -79,9 +79,14 @@ impl Progress {
             && !world.majority_lost()
             && !world.lacks_votes()
         {
+            let stuck: Vec<_> = { world.keyspaces.iter() }
+                .map(|keyspace| (keyspace.id, world.stuck_nodes(keyspace)))
+                .filter(|(_, nodes)| !nodes.is_empty())
+                .collect();
             self.complaint = Some(format!(
                 "an op that was asked of {:?} {} ms after the last change, with {:?} cut off, ended \
-                 {} ms later as {outcome:?}; ops asked of {:?} do not complete",
+                 {} ms later as {outcome:?}; ops asked of {:?} do not complete; too few replicas of \
+                 {stuck:?} are left",
                 id,
                 (began - self.since) / MS,
                 world.isolated,

@@ -117,6 +117,8 @@ pub(crate) struct SessionClients {
     answers: BTreeMap<(LeaseId, u64), Answered>,
     counts: BTreeMap<(KeyspaceId, String), Count>,
     working: bool,
+    /// All counters are being deleted: a late copy of a call counts from the start.
+    deleting: bool,
     scripted: bool,
     record: bool,
     /// The steps they have carried out, if these are recorded.
@@ -193,6 +195,7 @@ impl SessionClients {
             answers: BTreeMap::new(),
             counts: BTreeMap::new(),
             working: true,
+            deleting: false,
             scripted,
             record,
             session_steps: Vec::new(),
@@ -228,6 +231,11 @@ impl SessionClients {
     /// No client begins a call any more; open calls go on.
     pub(crate) fn stop(&mut self) {
         self.working = false;
+    }
+
+    /// All counters go. A call that its client has given up may still run, by a late copy of it.
+    pub(crate) fn note_deletion(&mut self) {
+        self.deleting = true;
     }
 
     /// Whether some call has no answer.
@@ -673,7 +681,7 @@ impl SessionClients {
         let counted: Vec<(String, i64)> = keys.iter().cloned().zip(counted).collect();
         for (key, count) in &counted {
             let counts = self.counts.entry((keyspace, key.clone())).or_default();
-            if !counts.seen.insert(*count) {
+            if !counts.seen.insert(*count) && !self.deleting {
                 self.complaints.push(format!("{call:?} and another call both saw {key} = {count}"));
             }
         }
