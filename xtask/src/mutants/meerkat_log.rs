@@ -5,6 +5,7 @@ use super::Mutant;
 
 const LOG: Check = Tests("meerkat", "logs::");
 const POWER: Check = Tests("meerkat", "the_power");
+const LOSSES: Check = Tests("meerkat", "losses::");
 const LANES: Check = Tests("meerkat", "lanes_with_logs");
 
 /// Its part of the table.
@@ -155,6 +156,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "what the disk of a single replica has is a base, and is compared",
         checks: &[LOG],
         in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_doubtful_shadow_keeps_nothing",
+        home: "meerkat",
+        guard: "what a shadow's log has kept counts if all others come back from such logs, too",
+        checks: &[LOSSES, Tests("meerkat", "replicas_agree_on_what_stragglers")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_shadow_told_and_not_taken_in",
+        home: "meerkat",
+        guard: "active members take in what such a shadow has installed, before they go on",
+        checks: &[LOSSES],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_doubtful_shadow_counts",
+        home: "meerkat",
+        guard: "a log that nothing has waited for is no vote beside a member that lives",
+        checks: &[LOSSES],
+        in_gate: true,
     },
     Mutant {
         name: "meerkat_gone_on_and_says_nothing",

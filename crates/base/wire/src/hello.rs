@@ -219,7 +219,7 @@ mod tests {
         hello().encode(&mut out);
         assert_eq!(
             out,
-            *b"QRT1\x10\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\xf0\x49\x02\0\xe8\x03\0\0\x01\0\0\0c"
+            *b"QRT1\x11\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\xf0\x49\x02\0\xe8\x03\0\0\x01\0\0\0c"
         );
         for cut in 0..out.len() {
             assert_eq!(Hello::decode(&mut &out[..cut]), Ok(None));

@@ -29,4 +29,4 @@ pub use view::{read_view, write_view};
 pub use words::Words;
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;

@@ -216,7 +216,7 @@ where
         theirs: Words<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.active {
+        if !self.is_donor() {
             return effects.ignored("meerkat: COMPARE to a node that is catching up itself");
         }
         let hash_of = hasher(request, self.shared(partitions));
@@ -277,7 +277,7 @@ where
         held: Words<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.active {
+        if !self.is_donor() {
             return effects
                 .ignored("meerkat: DIFFERENCE_READ to a node that is catching up itself");
         }

@@ -61,6 +61,13 @@ pub enum Mail {
         /// Whether it takes in first what the other replicas have.
         doubts: bool,
     },
+    /// Lanes that came back are to take in what these shadows have.
+    TakeIn {
+        /// The epoch that they froze for.
+        epoch: Epoch,
+        /// The shadows.
+        former: NodeSet,
+    },
     /// A lane that came back has taken in what the other replicas have.
     Settled {
         /// The epoch that it froze for.
@@ -97,6 +104,8 @@ pub(crate) struct Change {
     frozen: u64,
     /// Those of them that take in first what other replicas have.
     doubtful: u64,
+    /// Shadows whose state this node has taken in, or is about to.
+    taken_in: NodeSet,
     /// What they knew, of the last released epoch.
     records: Records,
     read_high: u64,
@@ -309,6 +318,7 @@ where
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.frozen = 0;
         change.doubtful = 0;
+        change.taken_in = NodeSet::EMPTY;
         change.report.clear();
         change.told = None;
         change.patience = Backoff::default();
@@ -334,10 +344,15 @@ where
                 self.note_restored(from, restored.map(|restored| *restored), doubts && is_now);
                 self.on_lane_frozen(now, from, epoch, records, read_high, effects);
             }
+            Mail::TakeIn { epoch, former } if epoch == self.epoch() => {
+                self.reconcile_with(now, former, effects);
+            }
             Mail::Settled { epoch } if epoch == self.epoch() => {
                 self.on_lane_settled(now, from, effects);
             }
-            Mail::Settled { .. } => effects.ignored("meerkat: mail of an epoch that is over"),
+            Mail::TakeIn { .. } | Mail::Settled { .. } => {
+                effects.ignored("meerkat: mail of an epoch that is over")
+            }
             Mail::Left { records, read_high } => self.on_lane_left(records, read_high),
             Mail::Resume { epoch, floor, records, calls } => {
                 if epoch == self.epoch() && self.phase == Phase::Frozen {
@@ -366,8 +381,65 @@ where
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.doubtful &= !(1 << lane.0);
         let all = change.frozen.count_ones() == u32::from(self.config.lanes);
-        if all && self.phase == Phase::Frozen && !self.has_report() {
+        if !all || self.phase != Phase::Frozen {
+            return;
+        }
+        if !self.has_report() {
             self.end_freeze(now, effects);
+        } else if self.has_taken_in() {
+            self.tell_taken_in(now, effects);
+        }
+    }
+
+    /// TAKE_IN: too few of those who came back with their logs are active, and these shadows have kept what
+    /// the others lack.
+    pub(crate) fn on_take_in(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        former: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.has_report() || self.leader() != Some(from) || !self.active {
+            return effects.ignored("meerkat: TAKE_IN before this member has reported");
+        }
+        self.take_in(now, former, effects);
+    }
+
+    /// Has all lanes take in what shadows have kept, and says so.
+    fn take_in(&mut self, now: Now, former: NodeSet, effects: &mut impl Effects<Self>) {
+        let shadows = self.view.live().difference(self.view.active());
+        let former = former.intersection(shadows);
+        let (lanes, epoch) = (self.config.lanes, self.epoch());
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        if change.taken_in != former && self.doubts {
+            effects.probe("meerkat: takes in what a shadow has kept");
+            change.taken_in = former;
+            change.doubtful = u64::MAX >> (u64::BITS - u32::from(lanes));
+            for lane in 1..lanes {
+                effects.mail(LaneId(lane), Mail::TakeIn { epoch, former });
+            }
+            return self.reconcile_with(now, former, effects);
+        }
+        change.taken_in = former;
+        if self.has_taken_in() {
+            self.tell_taken_in(now, effects);
+        }
+    }
+
+    /// Whether no lane of this node has anything to take in any more.
+    fn has_taken_in(&self) -> bool {
+        self.change.as_ref().is_some_and(|change| change.doubtful == 0)
+    }
+
+    fn tell_taken_in(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let (Some(leader), Some(change)) = (self.leader(), &self.change) else { return };
+        let former = change.taken_in;
+        if leader == self.config.node {
+            self.on_taken_in(now, leader, former, effects);
+        } else {
+            let kind = Kind::TakenIn { former };
+            effects.send(leader, &Message { partition: 0, kind });
         }
     }
 
@@ -473,6 +545,7 @@ where
         Report {
             last_normal: change.last_normal,
             electorate: change.electorate,
+            doubtful: false,
             given_up: NodeSet::EMPTY,
             floor: self.epoch_floor.max(change.read_high),
             installed: self.table.least(FLOOR),
@@ -584,6 +657,7 @@ where
         if self.leads() {
             if self.has_report() {
                 self.send_freezes(effects);
+                self.send_take_ins(now, effects);
                 self.send_adopts(now, effects);
             }
         } else if kept {
@@ -615,10 +689,8 @@ where
         self.suspects.clear();
         self.unnamed.clear();
         self.stable.clear();
-        self.trackers.fill(ResultTracker::default());
         self.released_by = NodeSet::EMPTY;
         self.acks.clear();
-        self.tombstones.clear();
         self.fast_checks.clear();
         self.resends.clear();
         self.commit_waits.clear();
@@ -626,7 +698,12 @@ where
         self.last_issued = 0;
         self.announced = 0;
         self.copying = crate::join::Copying::default();
-        self.leave_base();
+        // What came back in doubt, and was expelled before anything was released, may still be needed.
+        if !self.doubts {
+            self.let_go_of_restored();
+        }
+        self.revives = false;
+        self.unheard = NodeSet::EMPTY;
         self.floor_published = 0;
         self.absence_floor = 0;
         self.table.set_cell(FLOOR, 0);
@@ -647,7 +724,9 @@ where
         if mutant!("meerkat_expelled_forgets") {
             former = None;
         }
+        // Lanes that had frozen have handed over what came back; the others do so in the next life.
+        let restored = core::mem::take(&mut change.restored);
         let foreign = change.foreign;
-        **change = Change { foreign, blank: true, former, ..Change::default() };
+        **change = Change { foreign, blank: true, former, restored, ..Change::default() };
     }
 }

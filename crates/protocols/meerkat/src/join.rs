@@ -205,7 +205,10 @@ where
 
     /// The partitions whose records another node holds in full, as a bit set.
     pub(crate) fn given_by(&self, donor: NodeId) -> u64 {
-        let groups = self.groups.iter().zip(0..).filter(|(group, _)| group.live.contains(donor));
+        let is_former = self.unheard.contains(donor);
+        let groups = self.groups.iter().zip(0..).filter(|(group, _)| {
+            group.live.contains(donor) || is_former && group.learners.contains(donor)
+        });
         groups.fold(0, |set, (_, partition)| set | 1 << partition)
     }
 
@@ -218,7 +221,7 @@ where
         after: Option<&[u8]>,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.active {
+        if !self.is_donor() {
             return effects.ignored("meerkat: CHUNK_READ to a node that is catching up itself");
         }
         let mut entries = Vec::new();
@@ -418,7 +421,7 @@ where
         cursor: CallsCursor,
         effects: &mut impl Effects<Self>,
     ) {
-        let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| self.active)
+        let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| self.is_donor())
         else {
             return effects.ignored("meerkat: CALLS_READ to a node that is catching up itself");
         };

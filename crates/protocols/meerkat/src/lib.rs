@@ -36,6 +36,7 @@
 //! | SUPERSEDED | replica → proposer | somebody with a higher view is at it |
 //! | STABLE | coordinator → replicas | all replicas know the end of every transaction up to here |
 //! | FREEZE, FROZEN, ADOPT, ADOPTED, RELEASE | leader ↔ members | epoch change (§5.3.1) |
+//! | TAKE_IN, TAKEN_IN | leader ↔ active members | shadows have kept what too few active ones have |
 //! | CHUNK_READ, CHUNK | joining ↔ active replica | records from before it joined |
 //! | COMPARE, COMPARED | joining ↔ active replica | in which ranges do our records differ? |
 //! | DIFFERENCE_READ, DIFFERENCE | joining ↔ active replica | what differs there |
@@ -182,6 +183,7 @@ where
         "meerkat: records of another cluster go",
         "meerkat: payload pulled",
         "meerkat: takes in what its log has lost",
+        "meerkat: takes in what a shadow has kept",
         "meerkat: slow path",
         "meerkat: takeover waits for all replicas",
     ];
@@ -282,6 +284,8 @@ where
             kind,
             Kind::Freeze { .. }
                 | Kind::Frozen { .. }
+                | Kind::TakeIn { .. }
+                | Kind::TakenIn { .. }
                 | Kind::Adopt { .. }
                 | Kind::Adopted { .. }
                 | Kind::Release
@@ -346,6 +350,8 @@ where
             }
             Kind::Stable { stable } => self.on_stable(now, from, stable, effects),
             Kind::Freeze { part } => self.on_freeze(now, from, part, effects),
+            Kind::TakeIn { former } => self.on_take_in(now, from, former, effects),
+            Kind::TakenIn { former } => self.on_taken_in(now, from, former, effects),
             Kind::Frozen { part, parts, bytes } => {
                 self.on_frozen(now, from, part, parts, bytes, effects);
             }

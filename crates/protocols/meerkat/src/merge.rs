@@ -30,6 +30,8 @@ pub struct Report {
     pub last_normal: Epoch,
     /// Who could vote in it.
     pub electorate: Electorate,
+    /// It came back from a log that may lack the end of what this replica had promised.
+    pub doubtful: bool,
     /// Those of them whose records a person has given up: what only they knew is lost.
     pub given_up: NodeSet,
     /// No write at or below it, as far as it knows.
@@ -50,6 +52,7 @@ impl Report {
         writer.u64(self.last_normal.0);
         writer.u64(self.electorate.voters.bits());
         writer.u64(self.electorate.active.bits());
+        writer.u8(u8::from(self.doubtful));
         writer.u64(self.given_up.bits());
         writer.u64(self.floor);
         writer.u64(self.installed);
@@ -71,6 +74,7 @@ impl Report {
                 voters: NodeSet::from_bits(reader.u64()?),
                 active: NodeSet::from_bits(reader.u64()?),
             },
+            doubtful: reader.u8()? != 0,
             given_up: NodeSet::from_bits(reader.u64()?),
             floor: reader.u64()?,
             installed: reader.u64()?,

@@ -8,7 +8,7 @@
 //! the frame ([`quorate_wire::Header`]).
 
 use quorate_rifl::{Call, CallError, Found, LeaseId};
-use quorate_types::Timestamp;
+use quorate_types::{NodeSet, Timestamp};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::body::Body;
@@ -207,6 +207,17 @@ pub enum Kind<'a> {
         /// The part.
         bytes: &'a [u8],
     },
+    /// Leader → active members, if too few of those who came back with their logs are active: take in what
+    /// these shadows have kept of the last epoch.
+    TakeIn {
+        /// They came back as well, and were removed before this epoch was released.
+        former: NodeSet,
+    },
+    /// Its answer: done.
+    TakenIn {
+        /// As in the request.
+        former: NodeSet,
+    },
     /// Leader → members: part `part` of what was decided; keep it, act on it when it is released.
     Adopt {
         /// Counted from 0.
@@ -404,6 +415,8 @@ const COMPARED: u8 = 28;
 const DIFFERENCE_READ: u8 = 29;
 const DIFFERENCE: u8 = 30;
 const NAMED: u8 = 31;
+const TAKE_IN: u8 = 32;
+const TAKEN_IN: u8 = 33;
 
 /// The answers to FIND besides a completed call and one in progress, by number.
 const FOUND_NEW: u8 = 0;
@@ -570,6 +583,14 @@ impl<'a> Message<'a> {
                 writer.u32(parts);
                 writer.rest(bytes);
             }
+            Kind::TakeIn { former } => {
+                writer.u8(TAKE_IN);
+                writer.u64(former.bits());
+            }
+            Kind::TakenIn { former } => {
+                writer.u8(TAKEN_IN);
+                writer.u64(former.bits());
+            }
             Kind::Adopt { part, parts, bytes } => {
                 writer.u8(ADOPT);
                 writer.u32(part);
@@ -722,6 +743,8 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
         STABLE => Kind::Stable { stable: reader.u64()? },
         FREEZE => Kind::Freeze { part: reader.u32()? },
         FROZEN => Kind::Frozen { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
+        TAKE_IN => Kind::TakeIn { former: NodeSet::from_bits(reader.u64()?) },
+        TAKEN_IN => Kind::TakenIn { former: NodeSet::from_bits(reader.u64()?) },
         ADOPT => Kind::Adopt { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
         ADOPTED => Kind::Adopted { parts: reader.u32()? },
         RELEASE => Kind::Release,

@@ -49,8 +49,33 @@ where
                 | Kind::Calls { .. }
         );
         let is_active = self.view.active().contains(from);
+        if !self.active {
+            return self.is_former() && asks && is_active;
+        }
         let tells = self.revives || is_active && !mutant!("meerkat_gone_on_and_says_nothing");
-        self.active && (asks && tells || answers && self.revives)
+        asks && tells || answers && self.revives
+    }
+
+    /// Whether this shadow still has what came back from its log as it came.
+    pub(crate) fn is_former(&self) -> bool {
+        self.doubts && !self.active && self.phase == Phase::Frozen
+    }
+
+    /// Whether this replica can tell others what it has.
+    pub(crate) fn is_donor(&self) -> bool {
+        self.active || self.is_former()
+    }
+
+    /// Takes in what these shadows have, too.
+    pub(crate) fn reconcile_with(
+        &mut self,
+        now: Now,
+        former: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.copying = Copying::default();
+        self.unheard = former;
+        self.reconcile(now, effects);
     }
 
     /// Each view asks all of its replicas anew.

@@ -108,7 +108,8 @@ where
 
     /// Why a member's report can't be true, if it can't.
     pub(crate) fn refuse_report(&self, now: Now, report: &Report) -> Option<&'static str> {
-        let Report { last_normal, electorate, given_up, floor, installed, clock, records } = report;
+        let Report { last_normal, electorate, given_up, floor, installed, clock, records, .. } =
+            report;
         let newest = (*floor).max(*installed).max(*clock);
         let voters = electorate.voters.len();
         let electorate_fits = electorate.active.is_subset(electorate.voters)

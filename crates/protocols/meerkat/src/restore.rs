@@ -445,16 +445,24 @@ where
             self.doubts = !restored.waited && !mutant!("meerkat_doubtful_state_served");
         } else if mutant!("meerkat_restored_counts_as_own") {
             return None;
-        } else {
-            self.trackers.fill(ResultTracker::default());
-            self.tombstones.clear();
-            self.leave_base();
-            // What it said may be lost here, and that it said nothing of an epoch proves nothing.
+        } else if restored.waited || mutant!("meerkat_doubtful_shadow_keeps_nothing") {
+            self.let_go_of_restored();
             if !restored.waited {
                 return None;
             }
+        } else {
+            // What it said may be lost here, and that it said nothing of an epoch proves nothing. But if all
+            // others come back from such logs, too, it may be needed (`reconcile.rs`).
+            self.doubts = true;
         }
         Some(restored)
+    }
+
+    /// What came back becomes the base of a shadow's comparison.
+    pub(crate) fn let_go_of_restored(&mut self) {
+        self.trackers.fill(ResultTracker::default());
+        self.tombstones.clear();
+        self.leave_base();
     }
 
     /// On lane 0, once all lanes have frozen: what this process would have reported if it had stood still
@@ -494,7 +502,9 @@ where
         if epoch == Epoch(0) || mutant!("meerkat_restored_without_report") {
             return None;
         }
+        let mut doubtful = false;
         for share in lanes.into_iter().filter(|share| share.resumed.0 == epoch) {
+            doubtful |= !share.waited;
             records.extend(share.footprints);
             records.extend(share.records);
         }
@@ -513,7 +523,16 @@ where
         }
         let (last_normal, clock) = (epoch, self.clock(now));
         let given_up = left.map_or(NodeSet::EMPTY, |left| electorate.active.difference(left));
-        Some(Report { last_normal, electorate, given_up, floor, installed, clock, records })
+        Some(Report {
+            last_normal,
+            electorate,
+            doubtful,
+            given_up,
+            floor,
+            installed,
+            clock,
+            records,
+        })
     }
 }
 

@@ -224,7 +224,7 @@ impl World {
             (_, "Prepare" | "Promise" | "Superseded") => {
                 (partitions * tries * (1 + takeovers), MESSAGE_BYTES)
             }
-            (_, "Freeze" | "Frozen" | "Adopt" | "Adopted" | "Release") => {
+            (_, "Freeze" | "Frozen" | "TakeIn" | "TakenIn" | "Adopt" | "Adopted" | "Release") => {
                 (machines * (1 + timeouts) * views, part)
             }
             (_, "Compare" | "Compared" | "DifferenceRead" | "Difference" | "ChunkRead")

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, Gate, LaneShared, Table, mutant};
-use quorate_types::{Epoch, NodeId, Now};
+use quorate_types::{Epoch, NodeId, NodeSet, Now};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of};
 use crate::join::probe_learners;
@@ -24,6 +24,9 @@ pub(super) struct Lead {
     merged: Option<Vec<u8>>,
     /// What each member keeps of it.
     adopted: BTreeMap<NodeId, Adopted>,
+    /// Shadows whose reports are needed, and the active members that have taken in what they have.
+    former: NodeSet,
+    took_in: NodeSet,
     /// Why it can't go on.
     stuck: Option<TooFew>,
 }
@@ -112,7 +115,17 @@ where
             Err(reason) => return effects.ignored(reason),
         };
         let groups = Groups { lost: self.lost(), ..self.groups_config() };
-        let merged = merge(&reports, groups);
+        let (mut reports, former) = self.split_former(reports);
+        let mut merged = merge(&reports, groups);
+        let needed: NodeSet = former.keys().copied().collect();
+        if merged.is_err() && !former.is_empty() {
+            reports.extend(former);
+            merged = merge(&reports, groups);
+            let waits = merged.is_ok() && !mutant!("meerkat_shadow_told_and_not_taken_in");
+            if waits && !self.have_taken_in(now, needed, effects) {
+                return;
+            }
+        }
         let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
             return;
         };
@@ -131,6 +144,78 @@ where
                 self.try_release(now, effects);
             }
         }
+    }
+
+    /// Takes aside the reports of shadows that came back with logs which may lack the end of what they had
+    /// promised: nothing proves what such a one does not say. But if all that the active members know of the
+    /// last epoch comes from such logs, too, these are as good: nobody has gone on since the power went. The
+    /// shadows were members that were removed before anybody went on.
+    fn split_former(
+        &self,
+        reports: BTreeMap<NodeId, Report>,
+    ) -> (BTreeMap<NodeId, Report>, BTreeMap<NodeId, Report>) {
+        let active = self.view.active();
+        let (mut former, others): (BTreeMap<_, _>, BTreeMap<_, _>) = reports
+            .into_iter()
+            .partition(|(node, report)| report.doubtful && !active.contains(*node));
+        let last = others.values().map(|report| report.last_normal).max().unwrap_or_default();
+        let is_sure = |report: &Report| report.last_normal == last && !report.doubtful;
+        if others.values().any(is_sure) && !mutant!("meerkat_doubtful_shadow_counts") {
+            former.clear();
+        }
+        former.retain(|_, report| report.last_normal >= last);
+        (others, former)
+    }
+
+    /// Whether all active members have taken in what these shadows have; asks them to otherwise.
+    fn have_taken_in(
+        &mut self,
+        now: Now,
+        former: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let active = self.view.active();
+        let lead = self.change.as_mut().and_then(|change| change.lead.as_mut());
+        let Some(lead) = lead else { return false };
+        if lead.former == former {
+            return active.is_subset(lead.took_in);
+        }
+        (lead.former, lead.took_in) = (former, NodeSet::EMPTY);
+        self.send_take_ins(now, effects);
+        false
+    }
+
+    /// Asks active members to take in what shadows have, if that is needed.
+    pub(super) fn send_take_ins(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let (me, active) = (self.config.node, self.view.active());
+        let Some(lead) = self.change.as_ref().and_then(|change| change.lead.as_ref()) else {
+            return;
+        };
+        let (former, asked) = (lead.former, active.difference(lead.took_in));
+        if former.is_empty() || lead.merged.is_some() {
+            return;
+        }
+        let kind = Kind::TakeIn { former };
+        effects.broadcast(asked.without(me), &Message { partition: 0, kind });
+        if asked.contains(me) {
+            self.take_in(now, former, effects);
+        }
+    }
+
+    /// TAKEN_IN: an active member has all that these shadows have.
+    pub(crate) fn on_taken_in(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        former: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let lead = self.change.as_mut().and_then(|change| change.lead.as_mut());
+        let Some(lead) = lead.filter(|lead| lead.former == former && !former.is_empty()) else {
+            return effects.ignored("meerkat: TAKEN_IN that was not asked for");
+        };
+        lead.took_in.insert(from);
+        self.try_merge(now, effects);
     }
 
     /// What the members have reported, if it can be true.

@@ -7,6 +7,7 @@ use quorate_types::{LaneId, NodeId, NodeSet, Now, Role};
 
 use super::{Calls, Mail};
 use crate::body::Body;
+use crate::calls::ResultTracker;
 use crate::merge::Merged;
 use crate::meta::Meta;
 use crate::occ;
@@ -32,6 +33,7 @@ where
 
     /// Installs the merged record in the store, the same one on all members, and lets the lanes go.
     pub(super) fn release(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.let_go_of_doubts();
         let epoch = self.epoch();
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let merged = change.adopted.take().expect("what is released was adopted");
@@ -95,6 +97,15 @@ where
         self.resume(now, floor, own, calls, effects);
     }
 
+    /// A shadow that came back in doubt is needed no more: it compares what it has as every shadow does.
+    fn let_go_of_doubts(&mut self) {
+        if self.doubts && !self.active {
+            self.doubts = false;
+            self.let_go_of_restored();
+            self.trackers.iter_mut().for_each(ResultTracker::begin_copy);
+        }
+    }
+
     /// Installs what an epoch change has settled, in the order of time: what a delta changes comes before
     /// it. A replica that has all data has each base, or it is among them, since nobody forgets a
     /// transaction before all replicas have installed it. One that catches up copies from a donor that
@@ -125,6 +136,7 @@ where
         calls: Calls,
         effects: &mut impl Effects<Self>,
     ) {
+        self.let_go_of_doubts();
         self.epoch_floor = floor;
         self.append_resumed(effects);
         if self.config.lane.0 > 0 {

@@ -3,7 +3,7 @@
 use quorate_machine::Rng;
 use quorate_meerkat::{Body, Comparison, Conflict, Kind, Message, Reason};
 use quorate_rifl::{Call, CallError, Found, LeaseId};
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::{NodeSet, Timestamp, WriterId};
 use quorate_wire::Words;
 
 use crate::packets::{encoded, kind_name};
@@ -58,6 +58,8 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::Stable { stable: 77 },
         Kind::Freeze { part: 1 },
         Kind::Frozen { part: 1, parts: 2, bytes: b"part" },
+        Kind::TakeIn { former: NodeSet::from_bits(6) },
+        Kind::TakenIn { former: NodeSet::from_bits(6) },
         Kind::Adopt { part: 0, parts: 1, bytes: b"" },
         Kind::Adopted { parts: 1 },
         Kind::Release,
@@ -125,6 +127,8 @@ fn a_message_with_a_fixed_length_has_no_other() {
                 | Kind::Checked { .. }
                 | Kind::Stable { .. }
                 | Kind::Freeze { .. }
+                | Kind::TakeIn { .. }
+                | Kind::TakenIn { .. }
                 | Kind::Adopted { .. }
                 | Kind::Release
                 | Kind::ChunkRead { after: None, .. }
@@ -166,7 +170,7 @@ fn the_layout_is_pinned() {
     let body = Body::check(&bytes).expect("just made");
     let vote = Err(Conflict { reason: Reason::StaleRead, with: Timestamp::new(9, WriterId(8)) });
     let word = Words::of(b"\x09\0\0\0\0\0\0\x08");
-    let pinned: [(Kind<'_>, &[u8]); 11] = [
+    let pinned: [(Kind<'_>, &[u8]); 12] = [
         (
             Kind::Validate { id: id(), stable: 5, participants: 1, body },
             b"\x02\0\x03\x04\x03\x02\x01\0\0\0\0\x06\x05\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
@@ -186,6 +190,7 @@ fn the_layout_is_pinned() {
         ),
         (Kind::Named { ids: b"0123456789ab" }, b"\x02\0\x1f0123456789ab"),
         (Kind::Adopted { parts: 2 }, b"\x02\0\x13\x02\0\0\0"),
+        (Kind::TakeIn { former: NodeSet::from_bits(6) }, b"\x02\0\x20\x06\0\0\0\0\0\0\0"),
         (Kind::Release, b"\x02\0\x14"),
         (
             Kind::Compare { comparison: COMPARISON, first: 4, digests: word },

@@ -2,8 +2,9 @@
 //! lives: promises have not waited for the logs of its replicas.
 
 use quorate_harness::Logs;
+use quorate_machine::Event;
 use quorate_meerkat::Config;
-use quorate_types::{Duration, NodeId, Timestamp};
+use quorate_types::{Duration, NodeId, Role, Timestamp};
 
 use crate::guests::{GUEST, with_guest_of};
 use crate::support::{Cluster, Replicas};
@@ -95,6 +96,101 @@ fn who_has_missed_an_epoch_after_the_loss_is_told_by_those_that_have_gone_on() {
     cluster.assert_everywhere("k", Some("uv"));
     cluster.run(3, "append=k:w");
     cluster.assert_everywhere("k", Some("uvw"));
+}
+
+/// How the third node comes back a second time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Again {
+    /// It has not heard yet that it was active.
+    Unheard,
+    /// It has, and so has its first lane alone.
+    Heard,
+    OneLane,
+    /// Its power goes once more.
+    Restarted,
+}
+
+/// All lose power, and node 1 the last value of a key with it. Node 2 stays away. Node 3, which has the
+/// value, is removed before anybody has gone on, and comes back as a shadow.
+fn lose_all_but_the_third(lanes: u16, again: Again) -> Cluster {
+    let replicas = Replicas { logs: Logs::Async, ..Replicas::new(lanes, |_| {}) };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.run(1, "write=k:u write=l:1");
+    cluster.run_for(Duration::from_secs(2));
+    let length = |cluster: &Cluster, lane| cluster.log_of(1, lane).len();
+    let before: Vec<usize> = (0..lanes).map(|lane| length(&cluster, lane)).collect();
+    cluster.run(1, "write=k:v del=l");
+    cluster.run(2, "append=k:w write=m:1");
+    cluster.run_for(Duration::from_secs(2));
+    cluster.pool.clear();
+    for node in ALL {
+        cluster.cut_power_unflushed(node);
+    }
+    for (lane, before) in (0..lanes).zip(before) {
+        let lost = length(&cluster, lane) - before;
+        cluster.rot_end(1, lane, lost);
+    }
+    for node in [1, 3] {
+        cluster.restart(node, 100 + u64::from(node));
+    }
+    let view = cluster.decide(&[(1, Role::Active), (2, Role::Down), (3, Role::Active)]);
+    cluster.install_on(1, &view);
+    match again {
+        Again::Unheard => {}
+        Again::Heard => cluster.install_on(3, &view),
+        Again::OneLane => cluster.step_on(3, 0, Event::View(&view)),
+        Again::Restarted => {
+            cluster.install_on(3, &view);
+            cluster.deliver_some(|packet| packet.kind() == "freeze");
+            cluster.cut_power_unflushed(3);
+            cluster.restart(3, 200);
+        }
+    }
+    cluster.pool.clear();
+    cluster.set_role(3, Role::Down);
+    if again != Again::Restarted {
+        cluster.begin_life(3);
+    }
+    cluster.set_role(3, Role::Shadow);
+    cluster
+}
+
+#[test]
+fn what_a_straggler_has_kept_is_there_if_too_few_others_have_come_back() {
+    for lanes in [1, 2] {
+        for again in [Again::Unheard, Again::Heard, Again::OneLane, Again::Restarted] {
+            let mut cluster = lose_all_but_the_third(lanes, again);
+            cluster.run_for(Duration::from_secs(2));
+            assert_eq!(cluster.stored(1, "k").as_deref(), Some("vw"), "{lanes} lanes, {again:?}");
+            assert_eq!(cluster.stored(1, "m").as_deref(), Some("1"));
+            assert_eq!(cluster.stored(1, "l"), None);
+            assert!(cluster.machine(3).is_caught_up());
+            cluster.set_role(3, Role::Active);
+            cluster.run(3, "append=k:x");
+            cluster.run_for(Duration::from_secs(1));
+            assert_eq!(cluster.stored(1, "k").as_deref(), Some("vwx"));
+            assert_eq!(cluster.stored(3, "k").as_deref(), Some("vwx"));
+        }
+    }
+}
+
+/// Node 2 has committed with the vote of node 3 when both lose power. Node 1 lives, and has not heard of it.
+#[test]
+fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
+    let mut cluster = lossy(3, |_| {});
+    cluster.run(1, "write=k:u");
+    cluster.run_for(Duration::from_secs(1));
+    let tag = cluster.submit(2, "append=k:v");
+    cluster.run_some(Duration::from_millis(200), |packet| !packet.is(2, 1, "any"));
+    cluster.assert_done(tag);
+    cluster.pool.clear();
+    for node in [2, 3] {
+        cluster.cut_power_unflushed(node);
+    }
+    cluster.restart(3, 103);
+    cluster.install(&[(1, Role::Active), (2, Role::Down), (3, Role::Shadow)]);
+    cluster.run_for(Duration::from_secs(2));
+    assert!(cluster.machine(1).stuck().is_some(), "nobody is left who knows what 2 and 3 decided");
 }
 
 pub(crate) fn two_groups(config: &mut Config) {

@@ -36,6 +36,8 @@ pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
         Kind::Stable { .. } => "stable",
         Kind::Freeze { .. } => "freeze",
         Kind::Frozen { .. } => "frozen",
+        Kind::TakeIn { .. } => "take_in",
+        Kind::TakenIn { .. } => "taken_in",
         Kind::Adopt { .. } => "adopt",
         Kind::Adopted { .. } => "adopted",
         Kind::Release => "release",

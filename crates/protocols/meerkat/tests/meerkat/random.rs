@@ -56,6 +56,8 @@ struct Plan {
     outages: u64,
     /// Of them, the first so many nodes mostly lose it alone.
     circuit: Option<u16>,
+    /// Whether nodes that come back are removed and come back once more, before anybody has gone on.
+    stragglers: bool,
     /// Whether a client coordinates transactions of its own.
     has_guest: bool,
     /// Of 1000 steps, how many end a group for good.
@@ -79,6 +81,7 @@ const PLAN: Plan = Plan {
     logs: Logs::None,
     outages: 0,
     circuit: None,
+    stragglers: false,
     has_guest: false,
     deaths: 0,
 };
@@ -311,6 +314,28 @@ impl Run {
         }
         let view = self.cluster.decide(&roles);
         self.disorder.announce(&view);
+        if self.plan.stragglers {
+            cut.for_each(|node| self.straggle(node));
+        }
+    }
+
+    /// A node that has come back is slow: it is removed while the epoch changes, and comes back.
+    fn straggle(&mut self, node: u16) {
+        let released = self.cluster.probed("meerkat: epoch released");
+        for _ in 0..self.rng.below(12) {
+            self.disorder.hear_news(&mut self.rng, &mut self.cluster);
+            self.disorder.deliver(&mut self.rng, &mut self.cluster);
+        }
+        let nobody_goes_on = self.cluster.probed("meerkat: epoch released") == released;
+        let is_active = self.role(node) == Role::Active && self.cluster.hosts[&node].up;
+        if !nobody_goes_on || !is_active || !self.is_spare(node, false) || self.rng.chance(1, 3) {
+            return;
+        }
+        if self.rng.chance(1, 2) {
+            self.cluster.cut_power(node, &mut self.rng);
+        }
+        self.decide(node, Role::Down);
+        self.come_back(node);
     }
 
     /// What disks do in their own time.
@@ -664,6 +689,18 @@ fn replicas_agree_on_what_the_power_has_left() {
     probes.extend(sweep(200, Plan { large: Some(disagreeing), ..plan }));
     probes.extend(sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan }));
     assert!(probes.contains_key("meerkat: takes in what its log has lost"));
+}
+
+/// Most of those that come back are removed before anybody has gone on, and what only they have kept is
+/// needed.
+#[test]
+fn replicas_agree_on_what_stragglers_have_kept() {
+    let plan =
+        Plan { logs: Logs::Async, outages: 6, trouble: 0, sent: 15, stragglers: true, ..PLAN };
+    let mut probes = sweep(250, plan);
+    probes.extend(sweep(100, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan }));
+    sweep(250, Plan { logs: Logs::Sync, ..plan });
+    assert!(probes.contains_key("meerkat: takes in what a shadow has kept"));
 }
 
 /// Nodes that lose power while others live, which have coordinated transactions at their keys.

@@ -305,7 +305,7 @@ fn strangers_at_the_peer_port_are_told_why_and_change_nothing() {
     let mut client = Client::new(cluster.clients[2]);
     assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
     let port = cluster.peers[2];
-    let version = 16;
+    let version = 17;
     for (bytes, answer) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "use the client port"),
         (b"*1\r\n$4\r\nPING\r\n".to_vec(), "use the client port"),
