@@ -20,6 +20,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_parts_sent_too_soon",
+        home: "meerkat",
+        guard: "a full part of a report is not sent again while it is on its way over a slow link",
+        checks: &[Tests("meerkat", "changes::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_unsettled_until_answered",
         home: "meerkat",
         guard: "an update counts as unsettled until every replica has it",

@@ -73,6 +73,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "membership_quorums_everywhere",
+        home: "membership",
+        guard: "quorums of one group ask nothing of another",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_revive_minority",
         home: "membership",
         guard: "where quorums acknowledge, a view is revived from a majority",

@@ -23,11 +23,13 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{
-    Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
+    Duration, Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View,
+    limits,
 };
 
 use crate::calls::ResultTracker;
 use crate::coordinator::FLOOR;
+use crate::join::COPY_TIMEOUTS;
 use crate::merge::{Electorate, Groups, Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -132,6 +134,15 @@ pub(crate) struct Change {
     released: Option<Epoch>,
     lead: Option<Lead>,
     resend_at: Instant,
+}
+
+/// How long a part is given at first. One that is sent again while it is on its way takes the link from
+/// itself.
+fn patience_with(part: &[u8], timeout: Duration) -> Duration {
+    if mutant!("meerkat_parts_sent_too_soon") {
+        return timeout;
+    }
+    timeout * (1 + (COPY_TIMEOUTS - 1) * part.len() as u32 / PART_BYTES as u32)
 }
 
 pub(crate) fn parts_of(bytes: &[u8]) -> u32 {
@@ -574,13 +585,14 @@ where
         }
         let timeout = self.config.message_loss_timeout;
         let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let (parts, bytes) = (parts_of(&change.report), part(&change.report, number));
+        let first = patience_with(bytes, timeout);
         // The leader asks at every timeout, since this node may not have been ready when it did first.
         if change.told.replace(number) != Some(number) {
-            change.patience.begin(now, timeout);
-        } else if !change.patience.is_over(now, timeout, PART_DOUBLINGS_MAX) {
+            change.patience.begin(now, first);
+        } else if !change.patience.is_over(now, first, PART_DOUBLINGS_MAX) {
             return effects.ignored("meerkat: FREEZE while the part is on its way");
         }
-        let (parts, bytes) = (parts_of(&change.report), part(&change.report, number));
         if number < parts {
             let kind = Kind::Frozen { part: number, parts, bytes };
             effects.send(from, &Message { partition: 0, kind });

@@ -29,7 +29,7 @@ use crate::state::{Group, Meerkat};
 pub(crate) const SCAN_RECORDS: usize = 64;
 
 /// Message loss timeouts that a donor has for its answer at first: it looks through many records.
-const COPY_TIMEOUTS: u32 = 5;
+pub(crate) const COPY_TIMEOUTS: u32 = 5;
 /// Doublings after which the patience with a donor grows no more. It is then 20 timeouts long: a copy
 /// goes on within a second once a cut has ended, also where timeouts are as long as 50 ms.
 const COPY_DOUBLINGS_MAX: u32 = 2;

@@ -318,14 +318,23 @@ pub(crate) fn take_in(next: &mut View, mut nodes: Vec<(Returning<'_>, Role)>) ->
 
 /// Whether the data of these active members is all that the view's clients were told.
 fn has_enough(view: &View, kept: NodeSet, config: &Config) -> bool {
-    let mut groups = active_groups(view, config).into_iter();
-    groups.all(|active| is_enough(kept.intersection(active), active, config))
+    groups(view, config).into_iter().all(|group| {
+        let active = group.intersection(view.active());
+        is_enough(kept.intersection(active), active, needs_majority(group, view, config))
+    })
+}
+
+/// Whether an update of this group is acknowledged before all of it have it.
+pub(crate) fn needs_majority(group: NodeSet, view: &View, config: &Config) -> bool {
+    config.quorum_groups.contains(&group)
+        || config.revive_majority && group == view.voters()
+        || !config.quorum_groups.is_empty() && mutant!("membership_quorums_everywhere")
 }
 
 /// Whether the data of these members of a group is all that clients were told of it; `active` are all that
 /// had that.
-pub(crate) fn is_enough(kept: NodeSet, active: NodeSet, config: &Config) -> bool {
-    match config.revive_majority {
+pub(crate) fn is_enough(kept: NodeSet, active: NodeSet, needs_majority: bool) -> bool {
+    match needs_majority {
         true => kept.is_majority_of(active) || mutant!("membership_revive_minority"),
         false => !kept.is_empty(),
     }

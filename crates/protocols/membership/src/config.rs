@@ -50,8 +50,10 @@ pub struct Config {
     /// later view says so when every live member has copied what falls to it. Without any, data is
     /// placed over the members at once, as everybody has all of it.
     pub moving: Vec<usize>,
-    /// Whether a view that is revived from disks needs a majority of each group's active members with all
-    /// their data, and not one of them alone: where an update is acknowledged before all have it.
+    /// The replica groups in which an update is acknowledged before all have it: a view that is revived from
+    /// disks needs a majority of such a group's active members with all their data, and not one of them alone.
+    pub quorum_groups: Vec<NodeSet>,
+    /// Whether all members are such a group.
     pub revive_majority: bool,
     /// How long the active members that are missing are waited for when a view can be revived without them.
     pub revive_patience: Duration,
@@ -77,6 +79,7 @@ impl Config {
             link_patience: lease * 4,
             groups: Vec::new(),
             moving: Vec::new(),
+            quorum_groups: Vec::new(),
             revive_majority: false,
             revive_patience: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),

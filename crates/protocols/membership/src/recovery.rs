@@ -106,7 +106,8 @@ impl Membership {
             }
             let missing = active.difference(lost);
             if !missing.is_empty() && missing.is_subset(sources) {
-                let is_enough = change::is_enough(missing, active, &self.config);
+                let majority = change::needs_majority(group, &self.view, &self.config);
+                let is_enough = change::is_enough(missing, active, majority);
                 if !is_enough && !mutant!("membership_gives_up_what_a_minority_has") {
                     return Err(MembershipError::NeedsQuorums);
                 }

@@ -201,10 +201,11 @@ impl NodeConfig {
         self.keyspaces.iter().any(|keyspace| keyspace.durability != Durability::Memory)
     }
 
-    /// The replica groups of all keyspaces and partitions that are not on every member.
-    pub(crate) fn groups(&self) -> Vec<NodeSet> {
+    /// The replica groups of keyspaces of some engines, and of their partitions, that are not on every
+    /// member.
+    pub(crate) fn groups_of(&self, engines: impl Fn(&EngineConfig) -> bool) -> Vec<NodeSet> {
         let mut groups: Vec<NodeSet> = Vec::new();
-        for keyspace in &self.keyspaces {
+        for keyspace in self.keyspaces.iter().filter(|keyspace| engines(&keyspace.engine)) {
             let parts = keyspace.partitions.iter();
             groups.extend(parts.filter_map(|group| group.or(keyspace.replicas)));
         }
@@ -213,9 +214,12 @@ impl NodeConfig {
         groups
     }
 
-    /// Whether some engine needs what a majority of its replicas has.
-    pub(crate) fn has_quorums(&self) -> bool {
-        self.keyspaces.iter().any(|keyspace| keyspace.engine.capabilities().quorums)
+    /// Whether some engine needs what a majority of all members has.
+    pub(crate) fn has_quorums_everywhere(&self) -> bool {
+        let has_quorums = |keyspace: &&KeyspaceConfig| keyspace.engine.capabilities().quorums;
+        self.keyspaces.iter().filter(has_quorums).any(|keyspace| {
+            keyspace.partitions.iter().any(|group| group.or(keyspace.replicas).is_none())
+        })
     }
 
     /// The sizes of the groups of the keyspaces whose keys are placed by the view.

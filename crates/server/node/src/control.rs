@@ -313,9 +313,10 @@ fn membership_config(shared: &Shared, incarnation: Incarnation, seed: u64) -> Co
         suspect_after: config.suspect_after,
         suspect_after_max: config.suspect_after_max(),
         link_patience: config.suspect_after,
-        groups: config.groups(),
+        groups: config.groups_of(|_| true),
         moving: config.moving(),
-        revive_majority: config.has_quorums(),
+        quorum_groups: config.groups_of(|engine| engine.capabilities().quorums),
+        revive_majority: config.has_quorums_everywhere(),
         revive_patience: config.revive_patience,
         seed,
         ..Config::new(config.node, incarnation, genesis)

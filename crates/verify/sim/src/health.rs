@@ -3,6 +3,8 @@
 use quorate_types::placement::{self, SHARDS};
 use quorate_types::{NodeId, NodeSet, Role, View};
 
+use quorate_node::Durability;
+
 use crate::guests::Guest;
 use crate::keyspaces::Keyspace;
 use crate::operator::{Ask, ToCome, Wish};
@@ -180,6 +182,15 @@ impl World {
         let all = self.nodes.len();
         let spread = |keyspace: &&Keyspace| keyspace.groups.iter().any(|group| group.len() < all);
         self.keyspaces.iter().filter(spread).any(|keyspace| !self.stuck_nodes(keyspace).is_empty())
+    }
+
+    /// Whether some keyspace waits until a cut ends. Where promises wait for no log, a node that was started
+    /// anew has forgotten what it had promised; with another one cut off, too few may be left that remember.
+    pub(crate) fn waits_for_the_cut_off(&self) -> bool {
+        let forgets = |keyspace: &&Keyspace| keyspace.durability == Durability::Async;
+        let mut forgetful = self.keyspaces.iter().filter(forgets);
+        !self.isolated.is_empty()
+            && forgetful.any(|keyspace| !self.stuck_nodes(keyspace).is_empty())
     }
 
     /// The nodes whose engine reports that too few replicas of a keyspace are left.

@@ -57,6 +57,11 @@ impl Fates {
 }
 
 impl Network {
+    /// How long so many bytes take over a link, if links have a bandwidth.
+    pub(crate) fn transfer(&self, bytes: usize) -> u64 {
+        bytes as u64 * self.pace / 1024
+    }
+
     /// Whether messages get through, apart from the faults of single links.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm || (self.loss == 0 && self.straggling == 0)

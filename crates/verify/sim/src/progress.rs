@@ -10,6 +10,7 @@ use quorate_machine::{Outcome, Refusal};
 use quorate_types::NodeSet;
 
 use crate::links::SILENCE_MAX;
+use crate::setup::BUFFER_BYTES;
 use crate::world::{MS, World};
 
 /// How long a cluster may take to recover from a change, once it has noticed the change.
@@ -19,9 +20,11 @@ const SETTLES: u64 = 2_000 * MS;
 /// the longer the longer silences it has known; on a lane without heartbeats the operating system
 /// notices it.
 pub(crate) fn time_to_recover(world: &World) -> u64 {
+    // Over slow links: two changes in a row, each of which tells all that members know there and back.
+    let transfers = 4 * world.network.transfer(BUFFER_BYTES);
     let patience = world.nodes[0].config.suspect_after_max().as_nanos();
     let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4).max(SILENCE_MAX);
-    SETTLES + if world.isolated.is_empty() { 0 } else { patience }
+    SETTLES + transfers + if world.isolated.is_empty() { 0 } else { patience }
 }
 
 /// How long an op may take after that.
@@ -78,6 +81,7 @@ impl Progress {
                 || world.nodes.len() - self.failed.len() < expected)
             && !world.majority_lost()
             && !world.lacks_votes()
+            && !world.waits_for_the_cut_off()
         {
             let stuck: Vec<_> = { world.keyspaces.iter() }
                 .map(|keyspace| (keyspace.id, world.stuck_nodes(keyspace)))

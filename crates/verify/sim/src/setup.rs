@@ -15,7 +15,7 @@ use crate::world::MS;
 use crate::{Faults, Options};
 
 /// Bytes that may wait for a peer on links with a bandwidth: far more than one chunk of a join.
-const BUFFER_BYTES: usize = 4 * limits::CHUNK_BYTES;
+pub(crate) const BUFFER_BYTES: usize = 4 * limits::CHUNK_BYTES;
 
 /// Everything that is fixed before a run, except for the keyspaces beside the first one.
 pub(crate) struct Setup {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Backoff, Command, Effects, Gate, LaneShared, Table, mutant};
 use quorate_types::{Epoch, NodeId, NodeSet, Now};
 
-use super::{PART_DOUBLINGS_MAX, part, parts_of};
+use super::{PART_DOUBLINGS_MAX, part, parts_of, patience_with};
 use crate::join::probe_learners;
 use crate::merge::{Groups, Report, TooFew, merge};
 use crate::message::{Kind, Message};
@@ -258,8 +258,10 @@ where
         for node in others {
             let adopted = lead.adopted.entry(node).or_default();
             let kept = adopted.parts;
-            if kept < parts && adopted.patience.is_over(now, timeout, PART_DOUBLINGS_MAX) {
-                let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
+            let bytes = part(bytes, kept);
+            let first = patience_with(bytes, timeout);
+            if kept < parts && adopted.patience.is_over(now, first, PART_DOUBLINGS_MAX) {
+                let kind = Kind::Adopt { part: kept, parts, bytes };
                 effects.send(node, &Message { partition: 0, kind });
             }
         }
@@ -291,8 +293,10 @@ where
         }
         adopted.parts = kept;
         if kept < parts {
-            adopted.patience.begin(now, self.config.message_loss_timeout);
-            let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
+            let bytes = part(bytes, kept);
+            let first = patience_with(bytes, self.config.message_loss_timeout);
+            adopted.patience.begin(now, first);
+            let kind = Kind::Adopt { part: kept, parts, bytes };
             return effects.send(from, &Message { partition: 0, kind });
         }
         self.try_release(now, effects);

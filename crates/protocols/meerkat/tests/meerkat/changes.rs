@@ -21,6 +21,24 @@ fn a_part_of_a_report_that_is_on_its_way_is_not_sent_at_every_timeout() {
     assert_eq!(cluster.take(2, 1, "frozen").len(), SENT);
 }
 
+/// A part that is full takes its time over a slow link, and copies of it on the way take the link from it.
+#[test]
+fn a_full_part_is_given_longer() {
+    let mut cluster = Cluster::new(3);
+    for key in 0..4 {
+        cluster.run(1, &format!("write=k{key}:{}", "v".repeat(100_000)));
+    }
+    cluster.pool.clear();
+    cluster.renew_view();
+    cluster.deliver(1, 2, "freeze");
+    for _ in 0..WAITS {
+        cluster.advance(MLT);
+        cluster.tick_node(1);
+        cluster.deliver_some(|packet| packet.is(1, 2, "freeze"));
+    }
+    assert_eq!(cluster.take(2, 1, "frozen").len(), 2);
+}
+
 #[test]
 fn a_part_of_the_outcome_that_is_on_its_way_is_not_sent_at_every_timeout() {
     let mut cluster = Cluster::new(3);

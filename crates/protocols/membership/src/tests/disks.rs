@@ -230,6 +230,26 @@ fn where_a_majority_has_each_update_one_member_is_too_few() {
     assert_eq!(world.machine(1).view().member(NodeId(2)).unwrap().role, Role::Active);
 }
 
+/// Nodes 1 to 3 have one group's data, each all of it; of that of nodes 3 to 5 a majority has each update.
+/// Found by the simulator: one keyspace with quorums had all others wait for a majority, too.
+#[test]
+fn quorums_of_one_group_ask_nothing_of_another() {
+    for (damaged, is_enough) in [([1, 2], true), ([3, 4], false)] {
+        let mut world = World::new(7, 5);
+        world.flush_max = Some(5 * MS);
+        world.groups = vec![nodes(&[1, 2, 3]), nodes(&[3, 4, 5])];
+        world.quorum_groups = vec![nodes(&[3, 4, 5])];
+        let mut world = world.form(5);
+        lose_power(&mut world);
+        for node in damaged {
+            world.nodes.get_mut(&NodeId(node)).unwrap().disk.is_damaged = true;
+        }
+        start_all(&mut world, &[1, 2, 3, 4, 5]);
+        world.run(PATIENCE_MS + 1500);
+        assert_eq!(world.is_serving(5), is_enough, "{}", world.reason(5));
+    }
+}
+
 /// The first view is on one disk only when the power goes: the others' lives are on theirs.
 #[test]
 fn a_life_that_was_admitted_without_its_knowledge_counts() {
@@ -510,6 +530,9 @@ fn chaos_with_disks() {
         world.revive_majority = seed / 16 % 2 == 1;
         if count > 2 && seed / 32 % 2 == 1 {
             world.groups = vec![nodes(&[1, 2])];
+            if world.revive_majority {
+                world.quorum_groups = world.groups.clone();
+            }
         }
         for node in 1..=count {
             world.start(node);

@@ -255,6 +255,7 @@ fn a_group_whose_majority_acknowledges_is_given_up_with_all_of_it() {
     let mut world = World::new(8, 7);
     (world.flush_max, world.revive_majority) = (Some(5 * MS), true);
     world.groups = vec![nodes(&[1, 2, 3])];
+    world.quorum_groups = world.groups.clone();
     let mut world = world.form(7);
     let refused = |world: &mut World, lost: &[u16]| {
         let tag = recover(world, 4, lost);

@@ -109,6 +109,7 @@ pub(super) struct World {
     /// Whether nodes have disks, and how long a flush takes at most.
     pub(super) flush_max: Option<u64>,
     pub(super) revive_majority: bool,
+    pub(super) quorum_groups: Vec<NodeSet>,
     /// The records that clients were told of, by cluster.
     pub(super) acknowledged: BTreeMap<Incarnation, BTreeSet<Record>>,
     incarnations: u64,
@@ -170,6 +171,7 @@ impl World {
             moving: Vec::new(),
             flush_max: None,
             revive_majority: false,
+            quorum_groups: Vec::new(),
             acknowledged: BTreeMap::new(),
             incarnations: seed << 20,
             installed: BTreeMap::new(),
@@ -231,6 +233,7 @@ impl World {
         let mut config = Config::new(NodeId(node), incarnation, state.genesis.clone());
         (config.drift_ppm, config.groups) = (drift_ppm, groups);
         (config.moving, config.revive_majority) = (moving, majority);
+        config.quorum_groups = self.quorum_groups.clone();
         if nervous {
             config.suspect_after = config.lease * 2 / 3;
             config.suspect_after_max = config.suspect_after;
