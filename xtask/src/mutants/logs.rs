@@ -66,6 +66,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_floor_of_an_earlier_life_kept",
+        home: "hermes",
+        guard: "a log that leaves the base of an earlier life leaves the floor of that life before it",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_floor_rises_in_doubt",
         home: "hermes",
         guard: "the floor stays where it was until all have replayed what they came back with",

@@ -3,7 +3,7 @@
 //! ```text
 //! UPDATE    1 | an INV without cookie     the newest version of a key, with the call that it is of
 //! GONE      2 | key                       nothing is held of the key any more
-//! FLOORS    3 | floor u64 | next_floor u64
+//! FLOORS    3 | floor u64 | next_floor u64   zeros: those before mean nothing any more
 //! CLUSTER   4 | cluster u64               what came before is of another cluster, or of no use; or of one
 //!                                         from which this one was recovered
 //! SESSIONS  5 | as in a CHUNK             records of calls
@@ -99,6 +99,15 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         let floors = (self.floors.floor, self.floors.next_floor);
         self.journal.append(effects, |log| write_floors(floors, log));
+    }
+
+    /// What is copied from now on may be cut short in the log, and a key that has gone from the base, and is
+    /// not here again yet, is not one that was deleted below a floor of an earlier life.
+    pub(crate) fn leave_floors(&mut self, effects: &mut impl Effects<Self>) {
+        self.floors = Floors::default();
+        if !mutant!("hermes_floor_of_an_earlier_life_kept") {
+            self.append_floors(effects);
+        }
     }
 
     /// Appends records of calls that were copied.
@@ -275,7 +284,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let is_ours = is_lost || is_recovered;
         if !is_active || !is_ours {
             self.leave_base();
-            self.floors = Floors::default();
+            self.leave_floors(effects);
             self.deltas.clear();
             return self.forget_calls();
         }

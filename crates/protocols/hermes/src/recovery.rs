@@ -177,7 +177,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.active = NodeSet::EMPTY;
         self.ack_sets.clear();
         self.copying = Default::default();
-        self.floors = Default::default();
+        self.leave_floors(effects);
         self.tombstones = Default::default();
     }
 

@@ -172,6 +172,9 @@ impl Floors {
 
     /// Takes in what a log says.
     pub(crate) fn restore(&mut self, floor: u64, next_floor: u64) {
+        if (floor, next_floor) == (0, 0) {
+            *self = Self::default();
+        }
         self.floor = self.floor.max(floor);
         self.next_floor = self.next_floor.max(next_floor).max(self.floor);
     }

@@ -200,6 +200,36 @@ fn a_floor_does_not_rise_above_what_others_have_kept() {
     assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
 }
 
+/// Node 3 comes back alone, and copies a key that has changed meanwhile. When all power goes, its log has left
+/// the old version and has not the new one, and the floor of its earlier life is above both.
+#[test]
+fn a_copy_that_is_cut_short_in_the_log_deletes_nothing() {
+    let mut cluster = collecting(Logs::Async);
+    cluster.run(1, set("k", "u"));
+    for _ in 0..6 {
+        cluster.run(1, set("other", "v"));
+    }
+    cluster.run(1, del("other"));
+    cluster.run_for(MLT * 20);
+    assert!(cluster.machine(3).floor() > 3);
+    cluster.expel(&[3]);
+    cluster.run(1, set("k", "v"));
+    restart(&mut cluster, &[3]);
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(MLT * 20);
+    cluster.install(&ALL_ACTIVE);
+    cluster.run_for(MLT * 20);
+    let log = cluster.log_of(3, 0);
+    let gone = log.iter().rposition(|entry| *entry == b"\x02k").expect("the base had the key");
+    let lost = log.len() - gone - 1;
+    lose_power(&mut cluster, &[1, 2, 3]);
+    cluster.rot_end(3, 0, lost);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    cluster.run_for(MLT * 20);
+    cluster.assert_everywhere("k", Some("v"));
+}
+
 /// Nodes 1 and 2 come back from their logs, and node 3 without one; it copies from node 1.
 fn come_back_with_a_shadow_of_node_1(cluster: &mut Cluster) {
     for seed in 0.. {
