@@ -73,6 +73,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_former_call_decided_by_numbers",
+        home: "hermes",
+        guard: "a call from a log that has lost what took its place is decided by who holds that",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_floor_rises_in_doubt",
         home: "hermes",
         guard: "the floor stays where it was until all have replayed what they came back with",

@@ -120,7 +120,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// If the base is below the call's version, the newer update's coordinator did not hold that,
     /// and refuses it from then on, as this replica does from now on: the call has not taken effect
     /// and never will. Otherwise it has: the base was Valid, and were it another version, this
-    /// replica would not hold the call's.
+    /// replica would not hold the call's. Unless it came back with that from a log that has lost what took its
+    /// place: then who holds the newer version knows, and is asked.
     pub(crate) fn cover(
         &mut self,
         handle: T::Handle,
@@ -133,6 +134,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return;
         }
         let Some(tentative) = self.tentative.remove(&handle) else { return };
+        let former = tentative.timestamp.writer.member() < self.lives_since;
+        if former && self.floors.is_in_doubt() && !mutant!("hermes_former_call_decided_by_numbers")
+        {
+            effects.probe("hermes: a call from the log is covered");
+            self.tracker.abandon(&tentative.call, (handle, tentative.timestamp));
+            return self.doubt_records();
+        }
         let took_effect = base >= tentative.timestamp.version;
         if (took_effect && !mutant!("hermes_covered_call_dropped"))
             || mutant!("hermes_overtaken_call_completed")

@@ -148,6 +148,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: a record of an earlier life goes",
         "hermes: a record of an earlier life stays",
         "hermes: absence is doubted",
+        "hermes: a call from the log is covered",
         "hermes: an update carries a batch of reads",
         "hermes: call completed by a newer version",
         "hermes: call overtaken",

@@ -289,6 +289,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return self.forget_calls();
         }
         effects.probe("hermes: goes on from its log");
+        let active = view.members.iter().filter(|member| self.active.contains(member.node));
+        self.lives_since = active.map(|member| member.number).min().unwrap_or_default();
         if self.has_base {
             return self.take_base(now);
         }

@@ -3,7 +3,9 @@
 //! A version brings the call that it is of, but not those of versions before it. So a replica that has lost
 //! the end of its log may be told of a key's newest version and lack the record of a call that the key has
 //! seen, and a try at that call would take effect again. A replica in doubt (`tombstones.rs`) asks every other
-//! active one for all its records, and attempts no call that it knows nothing of before it has them.
+//! active one for all its records, and attempts no call that it knows nothing of before it has them. It asks
+//! them once more when a version takes the place of one that came back with a call: the newer one may be built
+//! on that, or on another version that its log has lost ([`Hermes::cover`]).
 
 use alloc::collections::BTreeMap;
 
@@ -24,6 +26,8 @@ pub(crate) struct Gathering {
     /// Where the others go on.
     cursors: BTreeMap<NodeId, Cursor>,
     again_at: Instant,
+    /// Since some of them were asked there is something else that they may know.
+    stale: bool,
 }
 
 impl Gathering {
@@ -40,10 +44,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if mutant!("hermes_lost_records_not_gathered") {
             return;
         }
+        if let Some(gathering) = &mut self.gathering {
+            gathering.stale = true;
+            return;
+        }
         let request = self.rng.next_u64();
         let (heard, cursors) = (NodeSet::EMPTY, BTreeMap::new());
-        let again_at = Instant::NEVER;
-        self.gathering = Some(Gathering { request, heard, cursors, again_at });
+        let again_at = Instant::ZERO;
+        self.gathering = Some(Gathering { request, heard, cursors, again_at, stale: false });
     }
 
     /// Whether a call of which there is no record may have taken effect.
@@ -66,7 +74,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let missing = self.active.without(me).difference(gathering.heard);
         if missing.is_empty() {
             effects.probe("hermes: records of calls are gathered");
-            self.gathering = None;
+            if self.gathering.take().is_some_and(|gathered| gathered.stale) {
+                self.doubt_records();
+            }
             return;
         }
         for node in missing {

@@ -145,6 +145,9 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) floors: Floors,
     /// Records of calls that others are asked for.
     pub(crate) gathering: Option<Gathering>,
+    /// The smallest number of a replica that came back with this one: what has a smaller one is of lives
+    /// before that.
+    pub(crate) lives_since: MemberNumber,
     pub(crate) tombstones: Tombstones<T::Handle>,
     pub(crate) reads: QuorumReads<O::Reply>,
     pub(crate) expiry: crate::expiry::Expiry,
@@ -198,6 +201,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             copying: Copying::default(),
             floors: Floors::default(),
             gathering: None,
+            lives_since: MemberNumber(0),
             tombstones: Tombstones::default(),
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),

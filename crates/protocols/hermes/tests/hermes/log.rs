@@ -290,6 +290,55 @@ fn a_call_whose_record_only_others_have_kept_has_taken_effect() {
     cluster.assert_everywhere("n", Some("3"));
 }
 
+/// Node 3 has begun a call that nobody else has heard of, and is removed. What others make of the key meanwhile
+/// it copies, and its log loses that.
+#[test]
+fn a_call_that_others_never_saw_has_not_taken_effect() {
+    let mut cluster = collecting(Logs::Async);
+    cluster.run(1, set("n", "1"));
+    cluster.call(3, call(3), incr("n"));
+    cluster.run_some(Duration::from_millis(1), |packet| !packet.is(3, 0, "inv"));
+    let before = cluster.log_of(3, 0).len();
+    cluster.expel(&[3]);
+    for _ in 0..3 {
+        cluster.run(2, incr("n"));
+    }
+    restart(&mut cluster, &[3]);
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(MLT * 20);
+    cluster.install(&ALL_ACTIVE);
+    lose_power(&mut cluster, &[1, 2, 3]);
+    let lost = cluster.log_of(3, 0).len() - before;
+    cluster.rot_end(3, 0, lost);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    cluster.run_for(MLT * 20);
+    let again = cluster.call(3, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(again, Reply::Int(5));
+    cluster.assert_everywhere("n", Some("5"));
+}
+
+/// The log of node 3 has a call as the newest version of its key, and lacks what was built on it.
+#[test]
+fn a_call_from_a_log_that_others_have_built_on_has_taken_effect() {
+    let mut cluster = cluster();
+    cluster.run(1, set("n", "1"));
+    let tag = cluster.call(1, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(tag, Reply::Int(2));
+    cluster.run(1, incr("n"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    cluster.rot_end(3, 0, 1);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    cluster.run_for(MLT * 20);
+    let again = cluster.call(3, call(3), incr("n"));
+    cluster.deliver_all();
+    cluster.assert_done(again, Reply::Int(2));
+    cluster.assert_everywhere("n", Some("3"));
+}
+
 /// It copies from a replica that has lost a key, and is asked for it before any other has replayed it.
 #[test]
 fn who_joins_replicas_in_doubt_is_in_doubt() {
