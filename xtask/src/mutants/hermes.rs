@@ -9,6 +9,13 @@ const HERMES_CALLS: Check = Tests("hermes", "random::calls");
 /// Hermes's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "hermes_resends_never_slower",
+        home: "hermes",
+        guard: "what nobody answers is sent ever more rarely",
+        checks: &[Tests("hermes", "pitfalls::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_stale_rmw_acks_kept",
         home: "hermes",
         guard: "a new view resets the acknowledgements of an RMW (H10)",

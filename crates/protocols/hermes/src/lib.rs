@@ -419,17 +419,23 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.answer_unknown(answer, combined, effects);
         }
         // A large value may simply still be on its way. Sent again it would only stand in its own
-        // way, and in that of everything behind it.
+        // way, and in that of everything behind it. So would many small ones: what is sent again over and over
+        // is given ever longer, or a link that has fallen behind would never catch up.
         let Some(handle) = self.ops.get(slot).map(|op| op.handle) else { return };
         let bytes = self.inv_bytes(handle);
         let Some(op) = self.ops.get_mut(slot) else { return };
         let mlt = self.config.message_loss_timeout;
-        let patience = mlt * (1 + (bytes / BYTES_PER_TIMEOUT) as u32);
+        let doublings = match mutant!("hermes_resends_never_slower") {
+            false => op.tries.saturating_sub(TRIES_AT_ONCE).min(DOUBLINGS_MAX),
+            true => 0,
+        };
+        let patience = mlt * ((1 + (bytes / BYTES_PER_TIMEOUT) as u32) << doublings);
         if now.monotonic.since(op.sent_at) < patience {
             op.resend_at = now.monotonic + mlt;
             self.resends.push(op.resend_at, slot);
             return;
         }
+        op.tries += 1;
         self.resend(now, slot, effects);
     }
 }
@@ -438,3 +444,7 @@ const BEYOND: &str = "hermes: a version, key or value beyond the limit";
 
 /// How much of a value one message loss timeout is allowed for: 256 KiB in 20 ms.
 const BYTES_PER_TIMEOUT: usize = 256 * 1024;
+/// How often an update is sent again before it is given longer: messages are lost now and then.
+const TRIES_AT_ONCE: u32 = 2;
+/// Doublings after which it is given no longer: the end of a cut must be noticed soon.
+const DOUBLINGS_MAX: u32 = 3;

@@ -36,6 +36,8 @@ pub(crate) struct Pending<H, O: Command> {
     pub(crate) resend_at: Instant,
     /// When its INV last left.
     pub(crate) sent_at: Instant,
+    /// How often it was sent again in this view because nobody had answered in time.
+    pub(crate) tries: u32,
     /// How far the log must be durable for this node's own copy.
     pub(crate) lsn: Lsn,
     pub(crate) answer: Option<(Tag, O::Reply)>,

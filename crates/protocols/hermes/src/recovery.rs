@@ -118,6 +118,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             let Some(op) = self.ops.get_mut(slot) else { continue };
             let keeps = op.rmw && mutant!("hermes_stale_rmw_acks_kept");
             op.acks = if keeps { op.acks.intersection(survivors) } else { NodeSet::EMPTY };
+            op.tries = 0;
             self.commit_if_acknowledged(now, slot, effects);
             self.resend(now, slot, effects);
         }
@@ -202,6 +203,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             started: now.monotonic,
             resend_at,
             sent_at: now.monotonic,
+            tries: 0,
             lsn: self.journal.appended(),
             answer: None,
             again: None,

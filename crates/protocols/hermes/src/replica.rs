@@ -120,6 +120,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             started: now.monotonic,
             resend_at,
             sent_at: now.monotonic,
+            tries: 0,
             lsn: Lsn::START,
             answer,
             again: None,

@@ -516,3 +516,19 @@ fn rule_11_an_earlier_life_does_not_act_for_the_later_one() {
     }
     assert_eq!(cluster.fresh_packets, []);
 }
+
+/// Nobody answers. A link that has fallen behind would never catch up with what is sent at every timeout.
+#[test]
+fn what_nobody_answers_is_sent_ever_more_rarely() {
+    let mut cluster = Cluster::new(3);
+    cluster.submit(1, set("k", "v"));
+    let mut sent = Vec::new();
+    for timeout in 0..40 {
+        let invs = cluster.take(1, 2, "inv").len();
+        sent.extend((invs > 0).then_some(timeout));
+        cluster.pool.clear();
+        cluster.advance(MLT);
+        cluster.tick_node(1);
+    }
+    assert_eq!(sent, [0, 1, 2, 3, 5, 9, 17, 25, 33]);
+}
