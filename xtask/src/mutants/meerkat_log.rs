@@ -158,6 +158,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_stable_drops_the_undecided",
+        home: "meerkat",
+        guard: "what ends while a snapshot is taken comes back",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_doubtful_shadow_keeps_nothing",
         home: "meerkat",
         guard: "what a shadow's log has kept counts if all others come back from such logs, too",

@@ -520,6 +520,29 @@ fn snapshots_while_it_serves_lose_nothing() {
     }
 }
 
+/// A transaction ends while a snapshot is being taken, at any moment of that, and is over everywhere when the
+/// snapshot is complete.
+#[test]
+fn what_ends_while_a_snapshot_is_taken_is_there() {
+    for steps in 0..40 {
+        let mut cluster = cluster();
+        cluster.run(1, "write=k:u");
+        let tag = cluster.submit(1, "append=k:v");
+        assert_eq!(cluster.pass(1, 2, "validate"), 1);
+        cluster.flush_log(2);
+        let is_complete = (0..steps).any(|_| cluster.save_some(2, 0, 1));
+        cluster.deliver_all();
+        cluster.assert_done(tag);
+        cluster.run_for(SETTLE);
+        if !is_complete {
+            cluster.save(2, 0);
+        }
+        cluster.lose_power();
+        cluster.revive(&ALL);
+        cluster.assert_everywhere("k", Some("uv"));
+    }
+}
+
 #[test]
 fn what_is_over_everywhere_comes_back_without_records() {
     let mut cluster = cluster();
