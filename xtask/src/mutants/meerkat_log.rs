@@ -158,6 +158,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_base_of_what_no_log_has",
+        home: "meerkat",
+        guard: "what is kept of a shadow's base is in its logs",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_stable_drops_the_undecided",
         home: "meerkat",
         guard: "what ends while a snapshot is taken comes back",

@@ -479,7 +479,7 @@ where
         change.blank = false;
         let restored = core::mem::take(&mut change.restored);
         if !restored.is_empty() {
-            let former = self.compose_report(now, restored);
+            let former = self.compose_report(now, restored, effects);
             self.change.as_mut().expect("it was just there").former = former;
         }
         self.forget_other_cluster(effects);

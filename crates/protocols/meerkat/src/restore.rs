@@ -473,9 +473,33 @@ where
         self.leave_base();
     }
 
+    /// Installs what has waited for the entries of other lanes. The next merged record has it, and this lane's
+    /// log will have that, if this replica is active. A shadow's report may be one of an epoch that others have
+    /// left behind; so nothing changes in its base, as what is kept of that is what logs have. Only if it is
+    /// in doubt others may need it.
+    fn install_parked(&mut self, id: Timestamp, body: Body<'_>, effects: &mut impl Effects<Self>) {
+        let is_needed = self.active || self.doubts || mutant!("meerkat_base_of_what_no_log_has");
+        if !is_needed || mutant!("meerkat_parked_forgotten") {
+            return;
+        }
+        occ::apply(&mut self.table, id, body);
+        self.note_logged_here(id, body);
+        if self.active || mutant!("meerkat_base_of_what_no_log_has") {
+            return;
+        }
+        for item in body.iter().filter(|item| item.write.is_some()) {
+            self.append_key(item.key, effects);
+        }
+    }
+
     /// On lane 0, once all lanes have frozen: what this process would have reported if it had stood still
     /// since its power went.
-    pub(crate) fn compose_report(&mut self, now: Now, shares: Vec<Restored>) -> Option<Report> {
+    pub(crate) fn compose_report(
+        &mut self,
+        now: Now,
+        shares: Vec<Restored>,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Report> {
         let mut adopted = None;
         let (mut epoch, mut electorate) = (Epoch(0), Electorate::default());
         let mut parked: BTreeMap<(Timestamp, u16), Vec<u8>> = BTreeMap::new();
@@ -517,11 +541,7 @@ where
             records.extend(share.records);
         }
         for ((id, partition), sets) in parked {
-            if !mutant!("meerkat_parked_forgotten") {
-                occ::apply(&mut self.table, id, Body::trusted(&sets));
-            }
-            // It is in the next merged record, which this lane's log will have.
-            self.note_logged_here(id, Body::trusted(&sets));
+            self.install_parked(id, Body::trusted(&sets), effects);
             let (decision, body) = (Some(true), sets);
             let record = TxnRecord { decision, body, ..TxnRecord::default() };
             records.insert(RecordKey::new(id, partition), record);

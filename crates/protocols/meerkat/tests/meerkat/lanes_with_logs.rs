@@ -178,6 +178,35 @@ fn deltas_find_their_bases_in_the_other_lanes_log() {
     }
 }
 
+/// Node 3 loses its power when one of its lanes has written that it goes on in an epoch, and the lane that has
+/// the merged record has not. The others have gone on from that epoch when it comes back.
+#[test]
+fn a_base_has_nothing_that_no_log_has() {
+    let mut nodes = Nodes::new();
+    nodes.run(1, 0, "write=k:u");
+    nodes.submit(1, 0, "append=k:v");
+    for node in [2, 3] {
+        nodes.0.deliver(1, node, "validate");
+    }
+    nodes.0.flush_logs();
+    nodes.0.pool.clear();
+    nodes.0.install(&NODES.map(|node| (node, Role::Active)));
+    nodes.0.deliver_some(|packet| !packet.is(1, 3, "release"));
+    nodes.0.deliver(1, 3, "release");
+    assert!(nodes.0.deliver_mail(3, 0, 1) && nodes.0.flush_lane(3, 1));
+    nodes.0.cut_power_unflushed(3);
+    nodes.0.set_role(3, Role::Down);
+    nodes.0.run_for(SETTLE);
+    nodes.0.restart(3, 77);
+    nodes.0.set_role(3, Role::Shadow);
+    nodes.0.run_for(SETTLE);
+    nodes.0.set_role(3, Role::Active);
+    nodes.0.run_for(SETTLE);
+    nodes.assert_everywhere("k", Some("uv"));
+    nodes.lose_power();
+    nodes.assert_everywhere("k", Some("uv"));
+}
+
 #[test]
 fn a_deletion_outlives_what_another_lanes_log_has_of_the_key() {
     let mut nodes = Nodes::new();
