@@ -158,6 +158,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_change_taken_for_the_value",
+        home: "meerkat",
+        guard: "a value is kept by the lane whose log has all of it, and not by one that has its last change",
+        checks: &[LANES],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_base_of_what_no_log_has",
         home: "meerkat",
         guard: "what is kept of a shadow's base is in its logs",

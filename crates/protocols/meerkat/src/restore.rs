@@ -24,7 +24,7 @@ use quorate_types::{
 };
 use quorate_wire::{Malformed, Reader};
 
-use crate::body::Body;
+use crate::body::{Body, Write};
 use crate::calls::ResultTracker;
 use crate::join::{install_entry, read_entry};
 use crate::log::{
@@ -370,13 +370,17 @@ where
             || mutant!("meerkat_restores_what_is_elsewhere")
     }
 
-    /// The log of this lane has what a transaction of another lane has installed.
+    /// The log of this lane has what a transaction of another lane has installed. Of what changes a value
+    /// in place it has no more than the change.
     pub(crate) fn note_logged_here(&mut self, id: Timestamp, body: Body<'_>) {
         let lane = self.config.lane;
         if self.config.lanes == 1 || id.writer.lane(self.config.lanes) == lane {
             return;
         }
-        for item in body.iter().filter(|item| item.write.is_some()) {
+        let is_whole = |write: Write<'_>| {
+            !matches!(write, Write::Delta(_)) || mutant!("meerkat_change_taken_for_the_value")
+        };
+        for item in body.iter().filter(|item| item.write.is_some_and(is_whole)) {
             if let Some(mut record) = self.table.lock_existing(item.key)
                 && record.meta().wts == id
             {
