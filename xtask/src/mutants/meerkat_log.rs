@@ -165,6 +165,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_deletion_saved_as_a_version",
+        home: "meerkat",
+        guard: "what a comparison has let go stays away, though another lane's log has a value of that version",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_base_of_what_no_log_has",
         home: "meerkat",
         guard: "what is kept of a shadow's base is in its logs",

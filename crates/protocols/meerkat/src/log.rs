@@ -218,6 +218,14 @@ pub(crate) fn read_epoch(reader: &mut Reader<'_>) -> Result<(Epoch, Electorate),
     Ok((epoch, Electorate { voters, active }))
 }
 
+/// Writes that nothing is held of a key up to a version.
+pub(crate) fn write_gone(key: &[u8], version: Timestamp, bytes: &mut Vec<u8>) {
+    let mut writer = Writer(bytes);
+    writer.u8(GONE);
+    writer.timestamp(version);
+    writer.rest(key);
+}
+
 /// Writes a part of a merged record.
 pub(crate) fn write_adopted(
     (epoch, electorate): (Epoch, Electorate),
@@ -358,12 +366,7 @@ where
         if mutant!("meerkat_gone_not_appended") {
             return;
         }
-        self.journal.append(effects, |log| {
-            let mut writer = Writer(log);
-            writer.u8(GONE);
-            writer.timestamp(version);
-            writer.rest(key);
-        });
+        self.journal.append(effects, |log| write_gone(key, version, log));
     }
 
     /// Appends the merged record of the epoch in force.

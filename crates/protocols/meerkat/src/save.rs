@@ -14,7 +14,7 @@ use crate::coordinator::{FLOOR, OLDEST, SAVED};
 use crate::epoch::{part, parts_of};
 use crate::join::write_entry;
 use crate::log::{
-    CLOCK, CLUSTER, COPIED, RecordEntry, write_adopted, write_install, write_number,
+    CLOCK, CLUSTER, COPIED, RecordEntry, write_adopted, write_gone, write_install, write_number,
     write_sessions, write_stable,
 };
 use crate::meta::Meta;
@@ -165,8 +165,15 @@ where
                     continue;
                 }
                 entry.clear();
-                entry.push(COPIED);
-                write_entry(&record, &mut entry);
+                // Another lane's log may have a value of this very version: the record was let go by a
+                // comparison.
+                let is_deletion = record.content().is_none() && record.meta() != Meta::default();
+                if lanes > 1 && is_deletion && !mutant!("meerkat_deletion_saved_as_a_version") {
+                    write_gone(&key, record.meta().wts, &mut entry);
+                } else {
+                    entry.push(COPIED);
+                    write_entry(&record, &mut entry);
+                }
                 drop(record);
                 if entry.len() > 1 {
                     written += entry.len();
