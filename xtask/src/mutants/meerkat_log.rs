@@ -172,6 +172,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_learner_copies_before_the_release",
+        home: "meerkat",
+        guard: "a learner copies from a donor that has installed the merged record",
+        checks: &[LOSSES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_base_of_what_no_log_has",
         home: "meerkat",
         guard: "what is kept of a shadow's base is in its logs",

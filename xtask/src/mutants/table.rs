@@ -282,6 +282,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_silence_taken_back",
+        home: "membership",
+        guard: "two members do not tell each other without end that a silent one is heard, and that it is not",
+        checks: &[Tests("membership", "calm")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_silence_unconfirmed",
         home: "membership",
         guard: "a silence that another member confirms is waited for no longer than is usual",

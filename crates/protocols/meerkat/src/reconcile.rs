@@ -32,7 +32,8 @@ where
 
     /// A frozen lane answers those who take in what others have, with what it has, and hears their answers.
     /// It may have come back with them and have gone on, in an epoch whose release they have missed: those
-    /// are active, and learners wait.
+    /// are active. A learner waits: it has left out of the merged record what changes a key that it had not
+    /// copied, and needs a donor that has installed that.
     pub(crate) fn may_reconcile(&self, from: NodeId, kind: &Kind<'_>) -> bool {
         let asks = matches!(
             kind,
@@ -52,8 +53,9 @@ where
         if !self.active {
             return self.is_former() && asks && is_active;
         }
-        let tells = self.revives || is_active && !mutant!("meerkat_gone_on_and_says_nothing");
-        asks && tells || answers && self.revives
+        let hears = is_active || mutant!("meerkat_learner_copies_before_the_release");
+        let tells = self.revives || !mutant!("meerkat_gone_on_and_says_nothing");
+        asks && tells && hears || answers && self.revives
     }
 
     /// Whether this shadow still has what came back from its log as it came.

@@ -79,7 +79,17 @@ impl Membership {
             peer.silence.note(silence, now);
         }
         peer.heard = now;
+        peer.silent = false;
         peer.lost = false;
+    }
+
+    /// Notes which live members others are about to be told are unheard.
+    pub(crate) fn note_silent(&mut self, heard: NodeSet) {
+        for node in self.view.live().difference(heard) {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.silent |= self.now.since(peer.heard) >= self.config.suspect_after;
+            }
+        }
     }
 
     /// A node that comes late, because its process was stopped or had no processor, has heard no
@@ -124,7 +134,11 @@ impl Membership {
         let silence = self.now.since(peer.heard);
         // The shortest patience is checked first: a member that was just heard needs no witnesses.
         let heard = silence < self.config.suspect_after || silence < self.patience_with(node, peer);
-        heard && !peer.lost && !peer.leaving && !restarted && !cut
+        // What was said stands until the member is heard: others may have followed it, and if each took back
+        // what it had said because of what the other one had said before, they would tell each other so
+        // without end.
+        let was_silent = peer.silent && !mutant!("membership_silence_taken_back");
+        heard && !was_silent && !peer.lost && !peer.leaving && !restarted && !cut
     }
 
     /// When the member `node`, heard now, will count as unheard if it stays silent.

@@ -121,6 +121,7 @@ impl Membership {
                     }
                     (peer.confirmed, peer.is_member) = (member.incarnation, false);
                     peer.heard = self.now;
+                    peer.silent = false;
                     peer.lost = false;
                     peer.caught_up = false;
                     peer.leaving = false;

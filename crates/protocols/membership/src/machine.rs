@@ -573,6 +573,7 @@ impl Membership {
         // News has to reach every member.
         let leader = leader.filter(|_| observed == self.observed);
         self.observed = observed;
+        self.note_silent(observed.0);
         let grace = leader.map_or(Duration::ZERO, |_| self.config.grace());
         self.heartbeat_at = self.now + self.config.heartbeat + grace;
         self.promises.purge(self.now);

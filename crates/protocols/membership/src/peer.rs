@@ -20,6 +20,8 @@ pub(crate) struct Peer {
     pub(crate) cut_since: Option<Instant>,
     /// Its silences that ended well.
     pub(crate) silence: Delay,
+    /// This node has told others that it was silent for too long, and has not heard it since.
+    pub(crate) silent: bool,
     /// The members that it hears; `None` until it has said so in the life that the view names.
     pub(crate) hears: Option<NodeSet>,
     /// The nodes outside that it could let in.

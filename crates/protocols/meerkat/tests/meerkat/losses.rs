@@ -98,6 +98,35 @@ fn who_has_missed_an_epoch_after_the_loss_is_told_by_those_that_have_gone_on() {
     cluster.assert_everywhere("k", Some("uvw"));
 }
 
+/// Nodes 1 and 3 come back, and node 2 without anything. It learns of the release before node 3 does, and copies
+/// from either.
+#[test]
+fn who_copies_waits_for_a_donor_that_has_installed_the_merged_record() {
+    for seed in 0..8 {
+        let replicas = Replicas { logs: Logs::Async, ..Replicas::new(1, |_| {}) };
+        let replicas = Replicas { packed_bytes_max: |_| 0, ..replicas };
+        let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+        cluster.run(1, "put=l:,1");
+        cluster.run_for(Duration::from_secs(2));
+        cluster.submit(1, "push=l:,2");
+        cluster.deliver(1, 3, "validate");
+        cluster.flush_logs();
+        cluster.pool.clear();
+        for node in ALL {
+            cluster.cut_power_unflushed(node);
+        }
+        for node in [1, 3] {
+            cluster.restart(node, 100 + u64::from(node));
+        }
+        cluster.start(2, seed);
+        cluster.install(&[(1, Role::Active), (2, Role::Shadow), (3, Role::Active)]);
+        cluster.run_some(Duration::from_millis(200), |packet| !packet.is(1, 3, "release"));
+        cluster.run_for(Duration::from_secs(2));
+        assert!(cluster.machine(2).is_caught_up());
+        cluster.assert_everywhere("l", Some(",1,2"));
+    }
+}
+
 /// How the third node comes back a second time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Again {

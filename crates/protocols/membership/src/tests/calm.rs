@@ -326,3 +326,25 @@ fn suspicion_waits_for_a_second_observer() {
     world.run(3_000);
     assert_eq!(world.machine(2).view().epoch, Epoch(1));
 }
+
+/// Node 1 says that node 3 is silent, as node 2 says so. Then it hears what node 2 had said before: if it took
+/// its word back, node 2 would do the same, and they would tell each other so without end.
+#[test]
+fn that_a_member_is_silent_is_not_taken_back_before_it_is_heard() {
+    let mut world = World::formed(2, 3);
+    world.run(500);
+    world.pause(3, 550);
+    world.run(2_000);
+    assert!(world.machine(1).view().live().contains(NodeId(3)), "a silence of 550 ms is known");
+    world.loses = |from, _, _| from == 3;
+    world.run(700);
+    assert!(world.machine(1).suspects().is_empty(), "as long as nobody confirms it");
+    let before = world.messages;
+    for _ in 0..5 {
+        world.tell_heard(2, 1, nodes(&[1, 2]));
+        assert_eq!(world.machine(1).suspects(), nodes(&[3]));
+        world.tell_heard(2, 1, nodes(&[1, 2, 3]));
+        assert_eq!(world.machine(1).suspects(), nodes(&[3]));
+    }
+    assert!(world.messages - before < 10, "it says so once, and wants it to leave");
+}

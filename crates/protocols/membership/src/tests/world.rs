@@ -403,6 +403,21 @@ impl World {
         self.write_state(node);
     }
 
+    /// A member hears of another one now which members that hears.
+    pub(super) fn tell_heard(&mut self, from: u16, to: u16, hears: NodeSet) {
+        let view = self.machine(from).view().clone();
+        let incarnation = view.member(NodeId(from)).expect("a member").incarnation;
+        let body = Body::Renew {
+            sent: None,
+            caught_up: false,
+            is_complete: false,
+            hears,
+            admits: NodeSet::EMPTY,
+        };
+        let body = Message { incarnation, cluster: view.cluster, epoch: view.epoch, body };
+        self.step(NodeId(to), Event::Message { from: NodeId(from), epoch: view.epoch, body });
+    }
+
     fn transmit(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
         self.messages += 1;
         let connected = self.cut.is_none_or(|side| side.contains(from) == side.contains(to));
