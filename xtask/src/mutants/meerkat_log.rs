@@ -179,6 +179,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_part_of_a_commit_in_no_log",
+        home: "meerkat",
+        guard: "what is in place of a commit is in the log before the rest of it is here",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_base_of_what_no_log_has",
         home: "meerkat",
         guard: "what is kept of a shadow's base is in its logs",

@@ -24,6 +24,7 @@ use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{EVERY_WRITER, install};
 use crate::state::{Group, Meerkat};
+use crate::txn_record::RecordKey;
 
 /// Records that are looked up at a time.
 pub(crate) const SCAN_RECORDS: usize = 64;
@@ -342,10 +343,11 @@ where
         &mut self,
         now: Now,
         from: NodeId,
-        partition: u16,
+        key: RecordKey,
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        let (partition, id) = (key.partition, key.id());
         effects.probe("meerkat: a learner asks for a base");
         let spin = self.rng.next_u64() as usize;
         let Some(group) = self.group(partition) else { return };
@@ -363,6 +365,7 @@ where
             }
         }
         if !keys.is_empty() {
+            self.append_parts(id, body, effects);
             let kind = Kind::Get { request: BASES, keys: &keys };
             effects.send(donor, &Message { partition, kind });
         }

@@ -305,7 +305,7 @@ where
     ) {
         match body {
             Some(body) if commit && !self.install(key, body) => {
-                return self.ask_for_bases(now, from, key.partition, body, effects);
+                return self.ask_for_bases(now, from, key, body, effects);
             }
             Some(body) if commit => self.append_install(key, body.bytes(), effects),
             None if commit => {
@@ -340,7 +340,7 @@ where
     }
 
     /// A commit whose base is not here ends when that is ([`Meerkat::end_dependents`]).
-    fn await_base(&mut self, key: RecordKey, body: &[u8]) {
+    fn await_base(&mut self, key: RecordKey, body: &[u8], effects: &mut impl Effects<Self>) {
         let deltas = Body::trusted(body).iter();
         let deltas = deltas.filter(|item| matches!(item.write, Some(Write::Delta(_))));
         let mut lacks = |item: &Item<'_>| {
@@ -354,6 +354,26 @@ where
         let waiting = self.baseless.entry(base).or_default();
         if !waiting.contains(&key) {
             waiting.push(key);
+            self.append_parts(key.id(), Body::trusted(body), effects);
+        }
+    }
+
+    /// Appends what is in place of a commit that is not in place as a whole: it stays if this replica is
+    /// removed before the rest comes, and what a comparison finds equal gets no entry.
+    pub(crate) fn append_parts(
+        &mut self,
+        id: Timestamp,
+        body: Body<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if mutant!("meerkat_part_of_a_commit_in_no_log") {
+            return;
+        }
+        for item in body.iter().filter(|item| item.write.is_some()) {
+            let is_here = |record: T::Record<'_>| record.meta().wts == id;
+            if self.table.lock_existing(item.key).is_some_and(is_here) {
+                self.append_key(item.key, effects);
+            }
         }
     }
 
@@ -383,7 +403,7 @@ where
             && !self.install(key, Body::trusted(&body))
             && !mutant!("meerkat_ends_without_base")
         {
-            self.await_base(key, &body);
+            self.await_base(key, &body, effects);
             self.records.get_mut(&key).expect("it was just there").body = body;
             return false;
         }
