@@ -3,9 +3,8 @@
 //! ```text
 //! partition u16 | kind u8 | fields ...
 //! ```
-//! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
-//! four bytes before them, and a body as the last field has none. The epoch stands in the header of
-//! the frame ([`quorate_wire::Header`]).
+//! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of four
+//! bytes before them, and a body as the last field has none. The frame's header has the epoch.
 
 use quorate_rifl::{Call, CallError, Found, LeaseId};
 use quorate_types::{NodeSet, Timestamp};
@@ -207,8 +206,7 @@ pub enum Kind<'a> {
         /// The part.
         bytes: &'a [u8],
     },
-    /// Leader → active members, if too few of those who came back with their logs are active: take in what
-    /// these shadows have kept of the last epoch.
+    /// Leader → active members: take in what these shadows have kept of the last epoch.
     TakeIn {
         /// They came back as well, and were removed before this epoch was released.
         former: NodeSet,

@@ -117,8 +117,8 @@ pub(crate) struct SessionClients {
     answers: BTreeMap<(LeaseId, u64), Answered>,
     counts: BTreeMap<(KeyspaceId, String), Count>,
     working: bool,
-    /// All counters are being deleted: a late copy of a call counts from the start.
-    deleting: bool,
+    /// Counters are being deleted: a late copy of a call counts from the start.
+    pub(crate) deleting: bool,
     scripted: bool,
     record: bool,
     /// The steps they have carried out, if these are recorded.
@@ -231,11 +231,6 @@ impl SessionClients {
     /// No client begins a call any more; open calls go on.
     pub(crate) fn stop(&mut self) {
         self.working = false;
-    }
-
-    /// All counters go. A call that its client has given up may still run, by a late copy of it.
-    pub(crate) fn note_deletion(&mut self) {
-        self.deleting = true;
     }
 
     /// Whether some call has no answer.

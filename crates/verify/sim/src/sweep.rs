@@ -484,7 +484,7 @@ impl<'a> Simulation<'a> {
     /// Deletes everything where what is deleted is forgotten soon. Then nothing may be left.
     fn forget_all(&mut self) -> Result<(), (FailureKind, String)> {
         self.contents = Some(self.all_contents());
-        self.sessions.note_deletion();
+        self.sessions.deleting = true;
         let deadline = self.world.time + FORGETTING;
         loop {
             let mut loaders = self.users.iter().map(|users| &users.loader);

@@ -1,0 +1,64 @@
+//! Ends of transactions that reach the log in several steps.
+
+use quorate_harness::Logs;
+use quorate_types::Role;
+
+use super::{ALL, SETTLE, cluster};
+use crate::packets::id_of;
+use crate::support::{Cluster, MLT, Replicas};
+
+/// A transaction ends while a snapshot is being taken, at any moment of that, and is over everywhere when the
+/// snapshot is complete.
+#[test]
+fn what_ends_while_a_snapshot_is_taken_is_there() {
+    for steps in 0..40 {
+        let mut cluster = cluster();
+        cluster.run(1, "write=k:u");
+        let tag = cluster.submit(1, "append=k:v");
+        assert_eq!(cluster.pass(1, 2, "validate"), 1);
+        cluster.flush_log(2);
+        let is_complete = (0..steps).any(|_| cluster.save_some(2, 0, 1));
+        cluster.deliver_all();
+        cluster.assert_done(tag);
+        cluster.run_for(SETTLE);
+        if !is_complete {
+            cluster.save(2, 0);
+        }
+        cluster.lose_power();
+        cluster.revive(&ALL);
+        cluster.assert_everywhere("k", Some("uv"));
+    }
+}
+
+/// Node 3 has not heard that the second change of a list was committed. Of the third one, which writes another
+/// key as well, it installs that key alone, and is removed.
+#[test]
+fn a_part_of_a_commit_is_in_the_log_as_well() {
+    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
+    let replicas = Replicas { packed_bytes_max: |_| 0, ..replicas };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.run(1, "put=l:,1");
+    cluster.run_for(SETTLE);
+    let second = cluster.submit(1, "push=l:,2");
+    cluster.run_some(MLT, |packet| !packet.is(1, 3, "decided"));
+    cluster.assert_done(second);
+    let second = cluster.stamps[&second];
+    let third = cluster.submit(1, "push=l:,3 write=x:1");
+    cluster.run_some(MLT * 4, |packet| {
+        !packet.is(1, 3, "decided") || id_of(&packet.message().kind) != Some(second)
+    });
+    cluster.assert_done(third);
+    assert_eq!(cluster.stored(3, "x").as_deref(), Some("1"));
+    assert_eq!(cluster.stored(3, "l").as_deref(), Some(",1"));
+    cluster.pool.clear();
+    cluster.set_role(3, Role::Down);
+    cluster.run_for(SETTLE);
+    cluster.come_back(3);
+    cluster.run_for(SETTLE);
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(SETTLE);
+    cluster.lose_power();
+    cluster.revive(&ALL);
+    cluster.assert_everywhere("x", Some("1"));
+    cluster.assert_everywhere("l", Some(",1,2,3"));
+}
