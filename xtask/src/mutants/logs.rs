@@ -213,6 +213,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_floor_above_a_copy",
+        home: "zeus",
+        guard: "a log has no floor above what is still being copied",
+        checks: &[Tests("zeus", "log::in_doubt")],
+        in_gate: true,
+    },
+    Mutant {
         name: "zeus_useless_entries_restored",
         home: "zeus",
         guard: "what a node had before it copied everything is not restored",

@@ -69,7 +69,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             CALLS_PART => self.save_calls(from.at, bytes, write).or(begin(FLOORS_PART)),
             _ => {
                 // At the end: nothing that was forgotten on the way is above them.
-                write_floors(self.floor.kept(), &mut entry);
+                write_floors(self.floors_to_keep(), &mut entry);
                 write(&entry);
                 None
             }

@@ -310,7 +310,7 @@ fn strangers_at_the_peer_port_are_told_why_and_change_nothing() {
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "use the client port"),
         (b"*1\r\n$4\r\nPING\r\n".to_vec(), "use the client port"),
         (vec![0; 100_000], "use the client port"),
-        (hello(17, 1, 1, "strangers"), "wire version 17"),
+        (hello(16, 1, 1, "strangers"), "wire version 16"),
         (hello(version, 1, 1, "another"), "cluster 'another'"),
         (hello(version, 1, 2, "strangers"), "2 lanes"),
         (hello_with_lease(version, 1, 1, 151, "strangers"), "lease"),

@@ -60,6 +60,50 @@ fn what_a_node_has_lost_is_not_forgotten_where_floors_have_risen() {
     cluster.assert_quiet(["d".to_owned()]);
 }
 
+/// Node 3 comes back alone, and hears of a floor while it copies. When all power goes, its log has the floor and
+/// not yet what lies below it.
+#[test]
+fn a_copy_that_is_cut_short_in_the_log_deletes_nothing() {
+    let collect_every = Some(Duration::from_millis(20));
+    let mut cluster = cluster(Logs::Async, Replicas { collect_every, ..Replicas::default() });
+    cluster.run(1, "write=d:1");
+    let version = cluster.record(1, "d").expect("it is there").0.version;
+    cluster.cut_power_unflushed(3);
+    cluster.set_role(3, Role::Down);
+    cluster.deliver_all();
+    cluster.restart(3, 33);
+    cluster.set_role(3, Role::Shadow);
+    for key in 0..4 {
+        let change = |text: &str| text.replace("KEY", &format!("y{key}"));
+        for text in ["write=KEY:1", "del=KEY"] {
+            cluster.submit(1, &change(text));
+            for _ in 0..20 {
+                cluster.tick(Duration::from_millis(5));
+                cluster.deliver_some(|packet| !packet.is(0, 3, "copy"));
+            }
+        }
+    }
+    assert!(cluster.machine_of(1, "d").floor() > version);
+    cluster.run_for(MLT * 40);
+    assert!(cluster.is_caught_up(3));
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(MLT * 10);
+    let log = cluster.log_of(3, 0);
+    let is_copy = |entry: &&[u8]| entry.first() == Some(&3) && entry.contains(&b'd');
+    let copied = log.iter().position(is_copy).expect("it was copied");
+    let lost = log.len() - copied;
+    (1..=2).for_each(|node| _ = cluster.flush_log(node));
+    (1..=3).for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.rot_end(3, 0, lost);
+    (1..=3).for_each(|node| cluster.restart(node, 40 + u64::from(node)));
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
+    cluster.run_for(MLT * 40);
+    for node in 1..=3 {
+        let record = cluster.record(node, "d").and_then(|(_, value)| value);
+        assert_eq!(record.as_deref(), Some("1"), "at {node}");
+    }
+}
+
 /// A read that waits for a while would become a transaction of an owner. What it waits for is no owner.
 #[test]
 fn reads_that_wait_for_a_node_in_doubt_run_when_it_is_not() {
