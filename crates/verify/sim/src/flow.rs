@@ -24,6 +24,9 @@ use crate::world::{MS, World};
 /// How long a window is.
 const WINDOW: u64 = 1_000 * MS;
 
+/// How often within one the open work is looked at.
+const LOOK: u64 = 50 * MS;
+
 /// Gauges of unfinished work of an engine.
 const OPEN: [&str; 9] = [
     "attempts",
@@ -93,6 +96,10 @@ pub(crate) struct Flow {
     ops_begun: u64,
     /// The work at the beginning of the window before this one, and of this one.
     before: [Work; 2],
+    /// The most open work that was seen in this window, and when it is looked at again. What lanes have held
+    /// back until their first view may be there for less than a window, if they all die again.
+    most_open: u64,
+    look_at: u64,
 }
 
 impl Flow {
@@ -155,12 +162,17 @@ impl World {
     /// Begins the next window once the present one has ended, and returns its storm, if it had one.
     pub(crate) fn end_window(&mut self) -> Option<Storm> {
         if self.time < self.flow.ends_at {
+            if self.time >= self.flow.look_at {
+                self.flow.look_at = self.time + LOOK;
+                self.flow.most_open = self.flow.most_open.max(self.survey().open);
+            }
             return None;
         }
         // An op of one window may be answered in the next. A lane that no view names yet holds its ops back
         // for as long, and they are open when it begins.
         let (now, [before, since]) = (self.survey(), self.flow.before);
-        let open = before.open.max(since.open).max(now.open);
+        let most_open = std::mem::take(&mut self.flow.most_open);
+        let open = before.open.max(since.open).max(now.open).max(most_open);
         let takeovers = before.takeovers_open + now.takeovers_begun - before.takeovers_begun;
         let ops = open + now.ops_begun - before.ops_begun + takeovers;
         // The nodes that know the newest view may die, so the newest epoch may fall.
