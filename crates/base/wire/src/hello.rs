@@ -230,7 +230,9 @@ mod tests {
     #[test]
     fn strangers_are_told_why() {
         assert_eq!(Hello::decode(&mut &b"GET / HTTP"[..]), Err(HelloRefusal::Garbage));
-        assert_eq!(Hello::decode(&mut &b"QRT1\x11\0"[..]), Err(HelloRefusal::Version(17)));
+        let old = VERSION - 1;
+        let of_old = [&b"QRT1"[..], &old.to_le_bytes()].concat();
+        assert_eq!(Hello::decode(&mut &of_old[..]), Err(HelloRefusal::Version(old)));
         let other = Hello { cluster: "other".into(), ..hello() };
         assert_eq!(hello().check(&other), Err(HelloRefusal::Cluster("c".into())));
         assert_eq!(hello().check(&Hello { lanes: 2, ..hello() }), Err(HelloRefusal::Lanes(1)));
