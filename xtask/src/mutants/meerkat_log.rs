@@ -186,6 +186,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_parked_of_siblings_not_saved",
+        home: "meerkat",
+        guard: "a snapshot has what waits for a base of another lane, whichever lane has written it",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_base_of_what_no_log_has",
         home: "meerkat",
         guard: "what is kept of a shadow's base is in its logs",

@@ -159,8 +159,14 @@ where
                 let key = RecordKey::new(id, read_partition(&mut reader).map_err(damaged)?);
                 let sets = reader.rest();
                 Body::check(sets).map_err(damaged)?;
-                self.check_restored(&key)?;
-                self.restore_install(key, sets);
+                if key.writer.lane(self.config.lanes) == self.config.lane {
+                    self.check_restored(&key)?;
+                    self.restore_install(key, sets);
+                } else if key.version > 0 && usize::from(key.partition) < self.trackers.len() {
+                    self.restore_of_sibling(key, sets);
+                } else {
+                    return Err(DAMAGED);
+                }
                 Ok(())
             }
             COPIED => self.restore_copied(&mut reader),
@@ -278,6 +284,14 @@ where
         }
     }
 
+    /// Installs a committed transaction of another lane, from a merged record, or parks it.
+    fn restore_of_sibling(&mut self, key: RecordKey, sets: &[u8]) {
+        if !occ::apply(&mut self.table, key.id(), Body::trusted(sets)) {
+            let restored = self.restored.get_or_insert_default();
+            restored.parked.push((key, sets.to_vec()));
+        }
+    }
+
     fn restore_copied(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
         while !reader.0.is_empty() {
             let entry = read_entry(reader).map_err(damaged)?;
@@ -354,9 +368,8 @@ where
                 }
                 if key.writer.lane(self.config.lanes) == self.config.lane {
                     self.restore_install(key, sets);
-                } else if !occ::apply(&mut self.table, key.id(), Body::trusted(sets)) {
-                    let restored = self.restored.get_or_insert_default();
-                    restored.parked.push((key, sets.to_vec()));
+                } else {
+                    self.restore_of_sibling(key, sets);
                 }
                 self.note_logged_here(key.id(), Body::trusted(sets));
             }

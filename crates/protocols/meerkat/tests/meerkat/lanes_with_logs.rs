@@ -234,6 +234,36 @@ fn a_value_is_kept_by_the_lane_that_has_all_of_it() {
     nodes.assert_everywhere("l", Some(",0,1,2"));
 }
 
+/// The merged record of an epoch has a change by lane 1, and that of the next epoch has taken its place. When all
+/// come back, lane 0 has the change without its base, and takes a snapshot before anybody goes on.
+#[test]
+fn a_snapshot_has_what_waits_for_a_base_of_another_lane() {
+    let mut nodes = Nodes::new();
+    nodes.run(1, 1, "put=l:,0");
+    nodes.0.run_for(SETTLE);
+    nodes.submit(1, 1, "push=l:,1");
+    for node in [2, 3] {
+        nodes.0.deliver(1, node, "validate");
+    }
+    nodes.0.flush_logs();
+    nodes.0.pool.clear();
+    let all = NODES.map(|node| (node, Role::Active));
+    for _ in 0..2 {
+        nodes.0.install(&all);
+        nodes.0.deliver_all();
+        nodes.0.run_for(SETTLE);
+    }
+    nodes.assert_everywhere("l", Some(",0,1"));
+    for node in NODES {
+        nodes.0.cut_power_unflushed(node);
+        nodes.0.restart(node, 80 + u64::from(node));
+    }
+    nodes.0.install(&all);
+    NODES.into_iter().for_each(|node| nodes.0.save(node, 0));
+    nodes.lose_power();
+    nodes.assert_everywhere("l", Some(",0,1"));
+}
+
 #[test]
 fn a_deletion_outlives_what_another_lanes_log_has_of_the_key() {
     let mut nodes = Nodes::new();
