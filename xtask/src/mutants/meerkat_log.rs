@@ -186,6 +186,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_parked_again_in_no_log",
+        home: "meerkat",
+        guard: "what a snapshot has of another lane is in the next one, too, whichever lane comes back first",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_parked_of_siblings_not_saved",
         home: "meerkat",
         guard: "a snapshot has what waits for a base of another lane, whichever lane has written it",

@@ -159,14 +159,12 @@ where
                 let key = RecordKey::new(id, read_partition(&mut reader).map_err(damaged)?);
                 let sets = reader.rest();
                 Body::check(sets).map_err(damaged)?;
-                if key.writer.lane(self.config.lanes) == self.config.lane {
+                if self.is_own(&key) {
                     self.check_restored(&key)?;
-                    self.restore_install(key, sets);
-                } else if key.version > 0 && usize::from(key.partition) < self.trackers.len() {
-                    self.restore_of_sibling(key, sets);
-                } else {
+                } else if key.version == 0 || usize::from(key.partition) >= self.trackers.len() {
                     return Err(DAMAGED);
                 }
+                self.restore_committed(key, sets);
                 Ok(())
             }
             COPIED => self.restore_copied(&mut reader),
@@ -220,10 +218,17 @@ where
         }
     }
 
+    /// Whether a transaction is of this lane.
+    pub(crate) fn is_own(&self, key: &RecordKey) -> bool {
+        key.writer.lane(self.config.lanes) == self.config.lane
+    }
+
     /// Whether a transaction is one that this lane can have a record of.
     fn check_restored(&mut self, key: &RecordKey) -> Result<(), Unreadable> {
-        let is_here = key.writer.lane(self.config.lanes) == self.config.lane;
-        if key.version == 0 || !is_here || usize::from(key.partition) >= self.trackers.len() {
+        if key.version == 0
+            || !self.is_own(key)
+            || usize::from(key.partition) >= self.trackers.len()
+        {
             return Err(Unreadable("meerkat: an entry about a transaction of another lane"));
         }
         let restored = self.restored.get_or_insert_default();
@@ -273,19 +278,26 @@ where
         Ok(())
     }
 
-    /// Installs a committed transaction, or parks it.
+    /// Installs a committed transaction of this lane, or parks it.
     fn restore_install(&mut self, key: RecordKey, sets: &[u8]) {
         let body = Body::trusted(sets);
         self.complete_call(key.id(), key.partition, body);
         self.add_tombstones(key.id(), body);
-        if !occ::apply(&mut self.table, key.id(), body) {
-            let restored = self.restored.get_or_insert_default();
-            restored.parked.push((key, sets.to_vec()));
+        self.install_or_park(key, sets);
+    }
+
+    /// Installs a committed transaction, or parks it. It is of another lane if it stood in a merged record.
+    fn restore_committed(&mut self, key: RecordKey, sets: &[u8]) {
+        if self.is_own(&key) {
+            return self.restore_install(key, sets);
+        }
+        self.install_or_park(key, sets);
+        if !mutant!("meerkat_parked_again_in_no_log") {
+            self.note_logged_here(key.id(), Body::trusted(sets));
         }
     }
 
-    /// Installs a committed transaction of another lane, from a merged record, or parks it.
-    fn restore_of_sibling(&mut self, key: RecordKey, sets: &[u8]) {
+    fn install_or_park(&mut self, key: RecordKey, sets: &[u8]) {
         if !occ::apply(&mut self.table, key.id(), Body::trusted(sets)) {
             let restored = self.restored.get_or_insert_default();
             restored.parked.push((key, sets.to_vec()));
@@ -366,12 +378,7 @@ where
                 if !self.is_placed_here(key.partition) {
                     continue;
                 }
-                if key.writer.lane(self.config.lanes) == self.config.lane {
-                    self.restore_install(key, sets);
-                } else {
-                    self.restore_of_sibling(key, sets);
-                }
-                self.note_logged_here(key.id(), Body::trusted(sets));
+                self.restore_committed(key, sets);
             }
         }
         self.restored.get_or_insert_default().adopted = adopted;

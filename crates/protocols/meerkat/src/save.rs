@@ -124,8 +124,7 @@ where
             handed.records().for_each(|(key, record)| add(key, record));
             // Those of other lanes came with merged records, of which a later one may have taken the place.
             let kept = |key: &RecordKey| {
-                key.writer.lane(self.config.lanes) == self.config.lane
-                    || !mutant!("meerkat_parked_of_siblings_not_saved")
+                !mutant!("meerkat_parked_of_siblings_not_saved") || self.is_own(key)
             };
             for (key, sets) in handed.parked().iter().filter(|(key, _)| kept(key)) {
                 entry.clear();

@@ -176,18 +176,24 @@ impl<S: Subject> Cluster<S> {
     }
 
     /// Starts a process that restores what its node's disk has, under a fresh incarnation. No view
-    /// names it yet.
+    /// names it yet. With an odd seed its last lane is the first to restore, otherwise its lane 0.
     pub fn restart(&mut self, node: u16, seed: u64) {
         let (incarnation, now) = (self.incarnation(), self.now);
-        let mut machines = Vec::new();
-        for (lane, log) in self.disks[&node].iter().enumerate() {
+        let logs = &self.disks[&node];
+        let start = |lane| {
             let (node, lane) = (NodeId(node), LaneId(lane as u16));
-            let mut machine = self.subject.start(Process { node, lane, incarnation, seed, now });
+            self.subject.start(Process { node, lane, incarnation, seed, now })
+        };
+        let mut machines: Vec<_> = (0..logs.len()).map(start).collect();
+        let mut lanes: Vec<_> = machines.iter_mut().zip(logs).collect();
+        if seed % 2 == 1 {
+            lanes.reverse();
+        }
+        for (machine, log) in lanes {
             let entries = log.saved.iter().chain(log.entries.iter().map(|(_, entry)| entry));
             for entry in entries {
                 machine.restore(entry).expect("what was appended can be read");
             }
-            machines.push(machine);
         }
         machines.iter_mut().for_each(Machine::restored);
         self.hosts.insert(node, Host::new(machines, incarnation));

@@ -1,9 +1,8 @@
 //! The losses that a world can still bear, and those it has borne, with unfinished work.
 
+use quorate_node::Durability;
 use quorate_types::placement::{self, SHARDS};
 use quorate_types::{NodeId, NodeSet, Role, View};
-
-use quorate_node::Durability;
 
 use crate::guests::Guest;
 use crate::keyspaces::Keyspace;

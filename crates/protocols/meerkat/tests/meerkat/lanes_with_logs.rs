@@ -100,6 +100,16 @@ impl Nodes {
         assert!(matches!(self.0.outcome(tag), Some(Outcome::Done(_))), "{text}");
     }
 
+    /// All vote for what a lane of node 1 is asked for, and their votes get lost.
+    fn vote_and_hear_no_end(&mut self, lane: u16, text: &str) {
+        self.submit(1, lane, text);
+        for node in [2, 3] {
+            self.0.deliver(1, node, "validate");
+        }
+        self.0.flush_logs();
+        self.0.pool.clear();
+    }
+
     fn stored(&mut self, node: u16, key: &str) -> Option<String> {
         let table = self.0.machine(node).table_mut();
         let record = table.lock_existing(key.as_bytes())?;
@@ -117,18 +127,18 @@ impl Nodes {
         }
     }
 
-    /// All nodes restart from what their disks have.
-    fn restart_all(&mut self) {
+    /// The power goes everywhere, and all come back: lane 0 first, or lane 1 with an odd seed.
+    fn lose_power_and_begin(&mut self, seed: u64) {
         for node in NODES {
-            self.0.restart(node, 50 + u64::from(node));
+            self.0.cut_power_unflushed(node);
+            self.0.restart(node, seed);
         }
         self.0.install(&NODES.map(|node| (node, Role::Active)));
-        self.0.deliver_all();
     }
 
     fn lose_power(&mut self) {
-        NODES.into_iter().for_each(|node| self.0.cut_power_unflushed(node));
-        self.restart_all();
+        self.lose_power_and_begin(50);
+        self.0.deliver_all();
     }
 }
 
@@ -187,12 +197,7 @@ fn deltas_find_their_bases_in_the_other_lanes_log() {
 fn a_base_has_nothing_that_no_log_has() {
     let mut nodes = Nodes::new();
     nodes.run(1, 0, "write=k:u");
-    nodes.submit(1, 0, "append=k:v");
-    for node in [2, 3] {
-        nodes.0.deliver(1, node, "validate");
-    }
-    nodes.0.flush_logs();
-    nodes.0.pool.clear();
+    nodes.vote_and_hear_no_end(0, "append=k:v");
     nodes.0.install(&NODES.map(|node| (node, Role::Active)));
     nodes.0.deliver_some(|packet| !packet.is(1, 3, "release"));
     nodes.0.deliver(1, 3, "release");
@@ -241,12 +246,7 @@ fn a_snapshot_has_what_waits_for_a_base_of_another_lane() {
     let mut nodes = Nodes::new();
     nodes.run(1, 1, "put=l:,0");
     nodes.0.run_for(SETTLE);
-    nodes.submit(1, 1, "push=l:,1");
-    for node in [2, 3] {
-        nodes.0.deliver(1, node, "validate");
-    }
-    nodes.0.flush_logs();
-    nodes.0.pool.clear();
+    nodes.vote_and_hear_no_end(1, "push=l:,1 write=w:1");
     let all = NODES.map(|node| (node, Role::Active));
     for _ in 0..2 {
         nodes.0.install(&all);
@@ -254,14 +254,13 @@ fn a_snapshot_has_what_waits_for_a_base_of_another_lane() {
         nodes.0.run_for(SETTLE);
     }
     nodes.assert_everywhere("l", Some(",0,1"));
-    for node in NODES {
-        nodes.0.cut_power_unflushed(node);
-        nodes.0.restart(node, 80 + u64::from(node));
+    for seed in 80..84 {
+        nodes.lose_power_and_begin(seed);
+        NODES.into_iter().for_each(|node| nodes.0.save(node, 0));
     }
-    nodes.0.install(&all);
-    NODES.into_iter().for_each(|node| nodes.0.save(node, 0));
     nodes.lose_power();
     nodes.assert_everywhere("l", Some(",0,1"));
+    nodes.assert_everywhere("w", Some("1"));
 }
 
 #[test]
