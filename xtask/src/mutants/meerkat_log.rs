@@ -6,6 +6,7 @@ use super::Mutant;
 const LOG: Check = Tests("meerkat", "logs::");
 const POWER: Check = Tests("meerkat", "the_power");
 const LOSSES: Check = Tests("meerkat", "losses::");
+const NODES: Check = Tests("sim", "nodes_with_disks_survive");
 const LANES: Check = Tests("meerkat", "lanes_with_logs");
 
 /// Its part of the table.
@@ -70,7 +71,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "meerkat_copied_not_appended",
         home: "meerkat",
         guard: "what a replica copies is appended",
-        checks: &[LOG, POWER],
+        // Compares logs with memory.
+        checks: &[NODES, LOG, POWER],
         in_gate: false,
     },
     Mutant {
@@ -266,6 +268,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "meerkat_deletions_forgotten_before_saved",
         home: "meerkat",
         guard: "a deletion is forgotten when no lane's log brings back what it has deleted",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_parked_left_to_the_merged_record",
+        home: "meerkat",
+        guard: "what has waited for another lane's log is whole in one log once it is installed",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_no_log_before_an_epoch",
+        home: "meerkat",
+        guard: "what a lane has copied before it goes on in an epoch is left to no other lane's snapshot",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_footprint_installed_again",
+        home: "meerkat",
+        guard: "what is over at all replicas is in a snapshot's keys, and is not installed beside them",
         checks: &[LANES],
         in_gate: false,
     },

@@ -270,6 +270,13 @@ pub trait Engine:
         let _ = entries;
     }
 
+    /// Takes in what its log has brought back and what waits for an entry of another lane, as far as that is
+    /// there now. Whether anything was. The first view after a restart does so in any case; this is for those
+    /// who compare what logs hold with what is in memory.
+    fn restore_parked(&mut self) -> bool {
+        false
+    }
+
     /// Closes the batches of a turn.
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>);
 

@@ -213,6 +213,10 @@ where
         self.table.warm(entries.filter_map(crate::restore::key_of));
     }
 
+    fn restore_parked(&mut self) -> bool {
+        self.retry_parked()
+    }
+
     fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.flush(now, effects);
     }

@@ -388,8 +388,6 @@ where
             if version > record.meta().wts {
                 claim(&mut record, self.life);
                 install(&mut record, version, None, write);
-                let by = *self.keeps_log && self.config.lanes > 1;
-                record.locked_state_mut().set_logged_by(by.then_some(self.config.lane));
                 drop(record);
                 self.append_key(item.key, effects);
             }

@@ -16,6 +16,8 @@
 //! SESSIONS 9 | partition u16 | as in CALLS          records of calls
 //! CLUSTER 10 | cluster u64                          what comes before is of another cluster
 //! ENDED   11 | lease u64 | granted u64 | closed u8  a session has ended
+//! FOOTPRINT 12 | as in a RECORD                     in a snapshot: a committed transaction that is over at
+//!              every replica; the keys have what it changed, or what came after that
 //! ```
 //! An id or a version is a timestamp, twelve bytes; sets, keys and bytes fill the entry.
 //!
@@ -31,7 +33,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Gate, LaneShared, Table, mutant};
+use quorate_machine::{Command, Effects, Gate, LaneShared, Record as _, Table, mutant};
 use quorate_rifl::{LeaseEnd, Lost};
 use quorate_types::{Epoch, Lsn, NodeId, NodeSet, Now, Timestamp};
 use quorate_wire::{Malformed, Reader, Writer};
@@ -54,6 +56,7 @@ pub(crate) const CLOCK: u8 = 8;
 pub(crate) const SESSIONS: u8 = 9;
 pub(crate) const CLUSTER: u8 = 10;
 pub(crate) const ENDED: u8 = 11;
+pub(crate) const FOOTPRINT: u8 = 12;
 
 const VOTED: u8 = 1;
 const PROPOSED: u8 = 2;
@@ -98,6 +101,8 @@ pub(crate) struct RecordEntry<'a> {
     pub(crate) since: u64,
     /// `None`: as before.
     pub(crate) sets: Option<&'a [u8]>,
+    /// It is over at every replica, and nothing is left to be installed.
+    pub(crate) is_over: bool,
 }
 
 impl<'a> RecordEntry<'a> {
@@ -110,6 +115,7 @@ impl<'a> RecordEntry<'a> {
             decision: record.decision,
             since: record.since.0,
             sets: Some(&record.body[..]).filter(|sets| !sets.is_empty()),
+            is_over: false,
         }
     }
 
@@ -134,7 +140,7 @@ impl<'a> RecordEntry<'a> {
         flags |= if keeps_since { SINCE } else { 0 };
         flags |= if self.sets.is_some() { SETS } else { 0 };
         let mut writer = Writer(bytes);
-        writer.u8(RECORD);
+        writer.u8(if self.is_over { FOOTPRINT } else { RECORD });
         writer.u8(flags);
         writer.timestamp(key.id());
         if is_spread {
@@ -151,7 +157,10 @@ impl<'a> RecordEntry<'a> {
     }
 
     /// Reads what [`RecordEntry::encode`] wrote, behind its kind. The sets are not checked.
-    pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<(RecordKey, Self), Malformed> {
+    pub(crate) fn decode(
+        kind: u8,
+        reader: &mut Reader<'a>,
+    ) -> Result<(RecordKey, Self), Malformed> {
         let flags = reader.u8()?;
         let id = reader.timestamp()?;
         let (partition, participants) = match flags & SPREAD {
@@ -170,7 +179,8 @@ impl<'a> RecordEntry<'a> {
             return Err(Malformed("flags of a record that contradict each other"));
         }
         let voted = flags & VOTED != 0;
-        let entry = Self { participants, voted, proposed, decision, since, sets };
+        let is_over = kind == FOOTPRINT;
+        let entry = Self { participants, voted, proposed, decision, since, sets, is_over };
         Ok((RecordKey::new(id, partition), entry))
     }
 }
@@ -346,10 +356,12 @@ where
         });
     }
 
-    /// Appends what is held of a key now.
+    /// Appends what is held of a key now: this lane's log has all of it from here on.
     pub(crate) fn append_key(&mut self, key: &[u8], effects: &mut impl Effects<Self>) {
+        let by = self.shares_logs().then_some(self.config.lane);
         let Self { journal, table, .. } = self;
-        let Some(record) = table.lock_existing(key) else { return };
+        let Some(mut record) = table.lock_existing(key) else { return };
+        record.locked_state_mut().set_logged_by(by);
         journal.append(effects, |log| {
             log.push(COPIED);
             write_entry(&record, log);

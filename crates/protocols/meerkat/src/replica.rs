@@ -87,6 +87,10 @@ where
             let kind = match (record.decision, record.vote) {
                 (Some(commit), _) => Kind::Decided { id, commit, body: None },
                 (None, Some(vote)) => return self.vote(from, partition, id, vote, effects),
+                // Its coordinator has done without this vote, and its ACCEPT or the end has come before.
+                (None, None) if record.view == 0 => {
+                    return effects.ignored("meerkat: VALIDATE of a transaction that has gone on");
+                }
                 // Promised, or accepted without having been asked: no vote for view 0 any more. It
                 // might complete a fast quorum that the backup coordinator has ruled out.
                 (None, None) => Kind::Superseded { id, view: record.view },

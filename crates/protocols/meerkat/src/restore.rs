@@ -14,7 +14,7 @@
 //! minority. It is right for the same reason: a vote, an acceptance or an adoption that anybody has
 //! heard of was on disk before. If too few have come back, the merge says so.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, Unreadable, mutant};
@@ -28,7 +28,7 @@ use crate::body::{Body, Write};
 use crate::calls::ResultTracker;
 use crate::join::{install_entry, read_entry};
 use crate::log::{
-    ADOPTED, CLOCK, CLUSTER, COPIED, ENDED, GONE, INSTALL, RECORD, RESUMED, RecordEntry,
+    ADOPTED, CLOCK, CLUSTER, COPIED, ENDED, FOOTPRINT, GONE, INSTALL, RECORD, RESUMED, RecordEntry,
     ResumedEntry, SESSIONS, STABLE, read_epoch,
 };
 use crate::merge::{Electorate, Merged, Report};
@@ -153,7 +153,7 @@ where
         self.restored.get_or_insert_default();
         let mut reader = Reader(entry);
         match reader.u8().map_err(damaged)? {
-            RECORD => self.restore_record(&mut reader),
+            kind @ (RECORD | FOOTPRINT) => self.restore_record(kind, &mut reader),
             INSTALL => {
                 let id = reader.timestamp().map_err(damaged)?;
                 let key = RecordKey::new(id, read_partition(&mut reader).map_err(damaged)?);
@@ -238,8 +238,8 @@ where
         Ok(())
     }
 
-    fn restore_record(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let (key, entry) = RecordEntry::decode(reader).map_err(damaged)?;
+    fn restore_record(&mut self, kind: u8, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let (key, entry) = RecordEntry::decode(kind, reader).map_err(damaged)?;
         reader.end().map_err(damaged)?;
         if let Some(sets) = entry.sets {
             Body::check(sets).map_err(damaged)?;
@@ -267,6 +267,9 @@ where
             return Ok(());
         }
         record.decision = entry.decision;
+        if entry.is_over {
+            return Ok(());
+        }
         let body = core::mem::take(&mut record.body);
         if entry.decision == Some(true) && !body.is_empty() {
             self.restore_install(key, &body);
@@ -302,6 +305,15 @@ where
             let restored = self.restored.get_or_insert_default();
             restored.parked.push((key, sets.to_vec()));
         }
+    }
+
+    /// Installs what is parked and whose bases are there now. Whether anything was.
+    pub(crate) fn retry_parked(&mut self) -> bool {
+        let Some(restored) = &mut self.restored else { return false };
+        let parked = core::mem::take(&mut restored.parked);
+        let tried = parked.len();
+        parked.into_iter().for_each(|(key, sets)| self.install_or_park(key, &sets));
+        self.restored.as_ref().is_some_and(|restored| restored.parked.len() < tried)
     }
 
     fn restore_copied(&mut self, reader: &mut Reader<'_>) -> Result<(), Unreadable> {
@@ -441,6 +453,8 @@ where
 
     /// All entries are in.
     pub(crate) fn end_restore(&mut self) {
+        // What it takes in before it goes on in an epoch is in its log, too.
+        *self.keeps_log = !mutant!("meerkat_no_log_before_an_epoch");
         self.restored.get_or_insert_default().drop_stable(0);
     }
 
@@ -497,22 +511,37 @@ where
         self.leave_base();
     }
 
-    /// Installs what has waited for the entries of other lanes. The next merged record has it, and this lane's
-    /// log will have that, if this replica is active. A shadow's report may be one of an epoch that others have
-    /// left behind; so nothing changes in its base, as what is kept of that is what logs have. Only if it is
-    /// in doubt others may need it.
-    fn install_parked(&mut self, id: Timestamp, body: Body<'_>, effects: &mut impl Effects<Self>) {
+    /// Installs what has waited for the entries of other lanes. The next merged record may not have it any more,
+    /// and the snapshots of those lanes will not: so this lane's log gets what has changed.
+    ///
+    /// A shadow's report may be one of an epoch that others have left behind; so nothing changes in its base, as
+    /// what is kept of that is what logs have. Only if it is in doubt others may need it.
+    fn install_parked<'a>(
+        &mut self,
+        parked: impl Iterator<Item = (Timestamp, Body<'a>)>,
+        effects: &mut impl Effects<Self>,
+    ) {
         let is_needed = self.active || self.doubts || mutant!("meerkat_base_of_what_no_log_has");
         if !is_needed || mutant!("meerkat_parked_forgotten") {
             return;
         }
-        occ::apply(&mut self.table, id, body);
-        self.note_logged_here(id, body);
-        if self.active || mutant!("meerkat_base_of_what_no_log_has") {
+        let mut changed = BTreeSet::new();
+        for (id, body) in parked {
+            let has = |table: &mut T, key: &[u8]| {
+                table.lock_existing(key).is_some_and(|record| record.meta().wts >= id)
+            };
+            let written = body.iter().filter(|item| item.write.is_some()).map(|item| item.key);
+            let lacking: Vec<&[u8]> = written.filter(|key| !has(&mut self.table, key)).collect();
+            occ::apply(&mut self.table, id, body);
+            changed.extend(lacking.into_iter().filter(|key| has(&mut self.table, key)));
+        }
+        if mutant!("meerkat_base_of_what_no_log_has")
+            || self.active && mutant!("meerkat_parked_left_to_the_merged_record")
+        {
             return;
         }
-        for item in body.iter().filter(|item| item.write.is_some()) {
-            self.append_key(item.key, effects);
+        for key in changed {
+            self.append_key(key, effects);
         }
     }
 
@@ -564,8 +593,9 @@ where
             records.extend(share.footprints);
             records.extend(share.records);
         }
+        let bodies = parked.iter().map(|((id, _), sets)| (*id, Body::trusted(sets)));
+        self.install_parked(bodies, effects);
         for ((id, partition), sets) in parked {
-            self.install_parked(id, Body::trusted(&sets), effects);
             let (decision, body) = (Some(true), sets);
             let record = TxnRecord { decision, body, ..TxnRecord::default() };
             records.insert(RecordKey::new(id, partition), record);

@@ -112,10 +112,17 @@ where
     /// The records of transactions, at one moment: they live for some milliseconds.
     fn save_records(&self, write: &mut impl FnMut(&[u8])) -> Option<SavePoint> {
         let mut entry = Vec::new();
+        // A key that such a transaction has written may have been deleted since, and the deletion be forgotten.
+        let installed = self.handed_over().map_or(0, |handed| handed.floors().1);
+        let over = installed.max(self.table.least(FLOOR));
         let mut add = |key: &RecordKey, record: &TxnRecord| {
             entry.clear();
             let keeps_since = self.keeps_footprints(key.partition);
-            RecordEntry::of(record).encode(key, keeps_since, &mut entry);
+            let is_over = record.decision == Some(true)
+                && key.version <= over
+                && !mutant!("meerkat_footprint_installed_again");
+            let of_record = RecordEntry { is_over, ..RecordEntry::of(record) };
+            of_record.encode(key, keeps_since, &mut entry);
             write(&entry);
         };
         self.footprints.iter().for_each(|(key, record)| add(key, record));

@@ -212,6 +212,11 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => engine.restored());
     }
 
+    /// Takes in what has waited for an entry of another lane; see [`Engine::restore_parked`].
+    pub(crate) fn restore_parked(&mut self) -> bool {
+        each!(&mut self.engine, engine => engine.restore_parked())
+    }
+
     /// Hands out entries that bring back what has to survive; see [`Machine::save`].
     pub(crate) fn save(
         &mut self,

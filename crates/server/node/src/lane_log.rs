@@ -358,6 +358,13 @@ impl Lane {
         self.engines.iter_mut().flatten().filter(durable).for_each(KeyspaceLane::restored);
     }
 
+    /// Takes in what this lane's log holds and what has waited for an entry of another lane, as far as that is
+    /// there. Whether anything was. Not needed to go on: the first view sees to it.
+    pub fn restore_parked(&mut self) -> bool {
+        let engines = self.engines.iter_mut().flatten();
+        engines.map(KeyspaceLane::restore_parked).fold(false, |any, more| any | more)
+    }
+
     /// Whether something that the log does not keep durably yet is promised to somebody.
     pub fn awaits_log(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.is_awaited())

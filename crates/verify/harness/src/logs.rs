@@ -176,7 +176,8 @@ impl<S: Subject> Cluster<S> {
     }
 
     /// Starts a process that restores what its node's disk has, under a fresh incarnation. No view
-    /// names it yet. With an odd seed its last lane is the first to restore, otherwise its lane 0.
+    /// names it yet. With an odd seed its last lane is the first to restore, otherwise its lane 0; with the
+    /// seeds whose second bit is set all lanes restore at once, an entry of one, then one of another.
     pub fn restart(&mut self, node: u16, seed: u64) {
         let (incarnation, now) = (self.incarnation(), self.now);
         let logs = &self.disks[&node];
@@ -185,14 +186,20 @@ impl<S: Subject> Cluster<S> {
             self.subject.start(Process { node, lane, incarnation, seed, now })
         };
         let mut machines: Vec<_> = (0..logs.len()).map(start).collect();
+        let logs =
+            logs.iter().map(|log| log.saved.iter().chain(log.entries.iter().map(|(_, it)| it)));
         let mut lanes: Vec<_> = machines.iter_mut().zip(logs).collect();
         if seed % 2 == 1 {
             lanes.reverse();
         }
-        for (machine, log) in lanes {
-            let entries = log.saved.iter().chain(log.entries.iter().map(|(_, entry)| entry));
-            for entry in entries {
-                machine.restore(entry).expect("what was appended can be read");
+        let mut rng = Rng::new(seed);
+        let is_mixed = seed % 4 >= 2;
+        while !lanes.is_empty() {
+            let next = if is_mixed { rng.below(lanes.len() as u64) as usize } else { 0 };
+            let (machine, entries) = &mut lanes[next];
+            match entries.next() {
+                Some(entry) => machine.restore(entry).expect("what was appended can be read"),
+                None => drop(lanes.remove(next)),
             }
         }
         machines.iter_mut().for_each(Machine::restored);

@@ -56,6 +56,7 @@ pub(crate) const DISK_PROBES: &[(&str, Faults)] = &[
     ("disk: a sector is torn", NO),
     ("disk: a write fails", Faults { failing: true, ..NO }),
     ("disk: an older snapshot counts", Faults { rot: true, ..NO }),
+    ("disk: has all that its node has when that ends", NO),
     ("disk: has no room for a node that begins", Faults { full: true, ..NO }),
     ("disk: is full", Faults { full: true, ..NO }),
     ("disk: is slow", Faults { slow: true, ..NO }),

@@ -4,14 +4,16 @@
 //! what it has written stays in the cache of the system, and what was under way may or may not have
 //! happened; when the power goes, each sector that no flush has covered is kept, lost or torn.
 
+use std::sync::Arc;
+
 use quorate_disk::{Device, DeviceFaults, Files};
 use quorate_durability::{Completion, Directory, Disk, DiskError, Request, Ticket, VOTER_FILE};
 use quorate_machine::Rng;
 use quorate_node::{
-    Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, NodeConfig, NodeFound,
-    Opened, Opening, Verdict,
+    Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, LaneFound, NodeConfig,
+    NodeFound, Opened, Opening, Shared, Verdict,
 };
-use quorate_types::Duration;
+use quorate_types::{Duration, Incarnation, LaneId, Now};
 
 use crate::Options;
 use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
@@ -118,6 +120,46 @@ impl NodeDisk {
         }
     }
 
+    /// Has the lanes of a process take in what their logs hold, one after the other in any order: each lane of
+    /// a process does it when it can.
+    fn restore<'a>(
+        &mut self,
+        begun: impl Iterator<Item = &'a mut Lane>,
+        found: Vec<LaneFound>,
+        has_past: bool,
+    ) {
+        let mut lanes: Vec<_> = begun.zip(found).collect();
+        let mut restored = Vec::new();
+        while !lanes.is_empty() {
+            let next = self.rng.below(lanes.len() as u64) as usize;
+            let (lane, found) = lanes.swap_remove(next);
+            let seed = self.rng.next_u64();
+            lane.open_log(found, &mut self.files, seed, &mut |_, _| {})
+                .expect("what was appended can be restored");
+            restored.push(lane);
+        }
+        if has_past {
+            restored.into_iter().for_each(Lane::restored);
+        }
+    }
+
+    /// What a process would have in its memory that found the files as they are now, unless they are damaged.
+    /// They stay as they are.
+    pub(crate) fn memory(&mut self, config: &NodeConfig, now: Now) -> Option<Arc<Shared>> {
+        let looked = NodeFound::look(&mut self.files, config);
+        let Ok(Verdict::Use(opened)) = Opening::default().judge(looked) else { return None };
+        let Opened { found, has_past, .. } = *opened;
+        let shared = Shared::new(config.clone());
+        let lane = |lane| Lane::new(Arc::clone(&shared), LaneId(lane), Incarnation(1), now);
+        let mut lanes: Vec<Lane> = (0..config.lanes).map(lane).collect();
+        // What happens next depends on no question.
+        let rng = self.rng.clone();
+        self.restore(lanes.iter_mut(), found.lanes, has_past);
+        self.rng = rng;
+        while lanes.iter_mut().fold(false, |any, lane| any | lane.restore_parked()) {}
+        Some(shared)
+    }
+
     /// The process ends; with the power, if it is that.
     fn end(&mut self, power: bool) {
         // What is under way gets as far as chance has it.
@@ -180,15 +222,7 @@ impl World {
         let Opened { found: NodeFound { lanes, voter }, store, has_past } = opened;
         let this = &mut self.nodes[node];
         let Some(disk) = &mut this.disk else { return true };
-        for (host, found) in this.lanes.iter_mut().zip(lanes) {
-            let seed = disk.rng.next_u64();
-            host.lane
-                .open_log(found, &mut disk.files, seed, &mut |_, _| {})
-                .expect("what was appended can be restored");
-        }
-        if has_past {
-            this.lanes.iter_mut().for_each(|host| host.lane.restored());
-        }
+        disk.restore(this.lanes.iter_mut().map(|host| &mut host.lane), lanes, has_past);
         let lane = &mut this.lanes[0].lane;
         lane.open_voter(now, voter, store).expect("a state of this version");
         // What the node promises comes first. Then what was found is made durable for certain, before the

@@ -183,9 +183,19 @@ impl World {
         self.keyspaces.iter().filter(spread).any(|keyspace| !self.stuck_nodes(keyspace).is_empty())
     }
 
-    /// Whether some keyspace waits until a cut ends. Where promises wait for no log, a node that was started
-    /// anew has forgotten what it had promised; with another one cut off, too few may be left that remember.
+    /// Whether some keyspace waits until a cut ends. All that have what a group has may be behind it, if others
+    /// have left the view shortly before: nobody may remove them. And where promises wait for no log, a node
+    /// that was started anew has forgotten what it had promised; with another one cut off, too few may be left
+    /// that remember.
     pub(crate) fn waits_for_the_cut_off(&self) -> bool {
+        let is_behind = |view: &View, group: NodeSet| {
+            let active = group.intersection(view.active());
+            !active.is_empty() && active.is_subset(self.isolated)
+        };
+        let mut groups = self.groups();
+        if self.newest_view().is_some_and(|view| groups.any(|group| is_behind(view, group))) {
+            return true;
+        }
         let forgets = |keyspace: &&Keyspace| keyspace.durability == Durability::Async;
         let mut forgetful = self.keyspaces.iter().filter(forgets);
         !self.isolated.is_empty()

@@ -52,6 +52,7 @@ mod parts;
 mod process;
 mod progress;
 mod queues;
+mod restored;
 mod risks;
 mod script;
 mod session_plan;

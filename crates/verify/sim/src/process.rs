@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quorate_machine::ValueKind;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
+use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, Timestamp, UnixNanos};
 
 use crate::collections;
 use crate::disks::NodeDisk;
@@ -124,22 +124,12 @@ impl Node {
 
     /// Every key of a keyspace that has a value here, with its version and value, in order of key.
     pub(crate) fn contents(&self, keyspace: KeyspaceId) -> Vec<Entry> {
-        let store = self.shared.store(keyspace).expect("every node knows every keyspace");
         let mut contents = Vec::new();
-        store.dump(&mut |key, version, readable, content| {
-            if content.is_none() && readable {
-                return;
+        each_record(&self.shared, keyspace, |record| {
+            let Record { entry: (key, version, value), is_readable, has_value, .. } = record;
+            if has_value || !is_readable {
+                contents.push((key, format!("{version} {is_readable}"), value));
             }
-            let expiry = content.and_then(|content| content.expire_at);
-            let expiry = expiry.map_or(String::new(), |at| format!(" until {}", at.0));
-            let value = match content {
-                Some(content) if content.kind != ValueKind::String => {
-                    collections::shown(key, content)
-                }
-                _ => loader::shown(key, content.map_or(&[][..], |content| content.bytes)),
-            };
-            let key = String::from_utf8_lossy(key).into_owned();
-            contents.push((key, format!("{version:?} {readable}{expiry}"), value));
         });
         contents.sort();
         contents.dedup();
@@ -186,6 +176,39 @@ impl Node {
         keys.dedup();
         keys
     }
+}
+
+/// Records that a message about a difference shows at most.
+const SHOWN: usize = 8;
+
+/// The first of these records that those lack; both are in order.
+pub(crate) fn only_in(these: &[Entry], those: &[Entry]) -> Vec<Entry> {
+    let differs = |entry: &&Entry| those.binary_search(entry).is_err();
+    these.iter().filter(differs).take(SHOWN).cloned().collect()
+}
+
+/// A record in the memory of a process.
+pub(crate) struct Record {
+    pub(crate) entry: Entry,
+    pub(crate) version: Timestamp,
+    pub(crate) is_readable: bool,
+    pub(crate) has_value: bool,
+}
+
+/// Shows every record of a keyspace in the memory of a process.
+pub(crate) fn each_record(shared: &Shared, keyspace: KeyspaceId, mut visit: impl FnMut(Record)) {
+    let store = shared.store(keyspace).expect("every node knows every keyspace");
+    store.dump(&mut |key, version, is_readable, content| {
+        let expiry = content.and_then(|content| content.expire_at);
+        let expiry = expiry.map_or(String::new(), |at| format!(" until {}", at.0));
+        let value = match content {
+            Some(content) if content.kind != ValueKind::String => collections::shown(key, content),
+            _ => loader::shown(key, content.map_or(&[][..], |content| content.bytes)),
+        };
+        let key = String::from_utf8_lossy(key).into_owned();
+        let entry = (key, format!("{version:?}{expiry}"), value);
+        visit(Record { entry, version, is_readable, has_value: content.is_some() });
+    });
 }
 
 impl World {
@@ -252,6 +275,7 @@ impl World {
     /// Ends a process without warning, with the power of its node or without.
     pub(crate) fn end_process(&mut self, node: usize, power: bool) {
         self.note_left(node);
+        self.check_logged(node);
         self.end_disk(node, power);
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();

@@ -473,7 +473,8 @@ impl<'a> Simulation<'a> {
             for users in &self.users {
                 users.loader.read_unreadable(&mut self.world);
             }
-            let Some(message) = self.disagreement() else { return self.forget_all() };
+            let unlike = self.disagreement().or_else(|| self.world.unlogged());
+            let Some(message) = unlike else { return self.forget_all() };
             if self.world.time >= deadline || self.storm.is_some() {
                 return Err((FailureKind::Safety, message));
             }

@@ -37,22 +37,27 @@ fn the_layout_of_records_is_pinned() {
         decision: Some(false),
         since: 9,
         sets: None,
+        is_over: false,
     };
     let key = RecordKey { partition: 1, ..KEY };
     let pinned =
         b"\x01\x6e\x02\x01\0\0\0\0\0\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\
                    \x09\0\0\0\0\0\0\0";
     assert_eq!(encoded(&spread, &key, true), pinned);
-    for (entry, key, keeps) in [(vote, KEY, false), (end, KEY, false), (spread, key, true)] {
+    let over = RecordEntry { sets: Some(b"sets"), is_over: true, ..end };
+    let pinned = b"\x0c\x99\x02\x01\0\0\0\0\0\0\x03\0\0\0sets";
+    assert_eq!(encoded(&over, &KEY, false), pinned);
+    let all = [(vote, KEY, false), (end, KEY, false), (spread, key, true), (over, KEY, false)];
+    for (entry, key, keeps) in all {
         let bytes = encoded(&entry, &key, keeps);
         let mut reader = Reader(&bytes[1..]);
-        assert_eq!(RecordEntry::decode(&mut reader), Ok((key, entry)));
+        assert_eq!(RecordEntry::decode(bytes[0], &mut reader), Ok((key, entry)));
         assert_eq!(reader.end(), Ok(()));
     }
     // A proposal that is OK and none; a commit that is undecided.
     for flags in [PROPOSED_OK, COMMITTED] {
         let bytes = [&[flags][..], &bytes[2..14]].concat();
-        assert!(RecordEntry::decode(&mut Reader(&bytes)).is_err());
+        assert!(RecordEntry::decode(RECORD, &mut Reader(&bytes)).is_err());
     }
 }
 

@@ -14,7 +14,7 @@ use quorate_types::{Duration, Epoch, Incarnation, LaneId, Now, Role, hash_key};
 use quorate_wire::Writer;
 
 use crate::entries::value_text;
-use crate::packets::kind_name;
+use crate::packets::{id_of, kind_name};
 use crate::support::{MLT, serializable};
 use crate::txn::{Txn, txn};
 
@@ -79,9 +79,13 @@ struct Nodes(Cluster<Shared>);
 
 impl Nodes {
     fn new() -> Self {
+        Self::of(NODES.len() as u16, Logs::Sync)
+    }
+
+    fn of(nodes: u16, logs: Logs) -> Self {
         let mut cluster = Cluster::new(Shared::default());
-        cluster.keep_logs(Logs::Sync);
-        NODES.into_iter().for_each(|node| cluster.start(node, u64::from(node)));
+        cluster.keep_logs(logs);
+        (1..=nodes).for_each(|node| cluster.start(node, u64::from(node)));
         cluster.found();
         cluster.deliver_all();
         Self(cluster)
@@ -286,6 +290,84 @@ fn a_deletion_outlives_what_another_lanes_log_has_of_the_key() {
     assert!(NODES.into_iter().all(|node| !nodes.has_record(node, "k")));
     nodes.lose_power();
     nodes.assert_everywhere("k", None);
+}
+
+/// With five replicas the sets of what has committed are kept while something is undecided that came before. A
+/// snapshot of lane 0 has them, too, and lane 1 has deleted the key since: when the deletion is forgotten, nobody
+/// sets the key again.
+#[test]
+fn a_footprint_does_not_bring_back_what_was_deleted() {
+    let mut nodes = Nodes::of(5, Logs::Sync);
+    let moment = Duration::from_micros(10);
+    nodes.submit(1, 0, "write=k:old");
+    nodes.0.advance(moment);
+    nodes.submit(2, 1, "del=k");
+    nodes.0.advance(moment);
+    nodes.submit(5, 0, "write=open:1");
+    let open = id_of(&nodes.0.deliver(5, 3, "validate").message().kind);
+    nodes.0.advance(moment);
+    let settle = |nodes: &mut Nodes| {
+        nodes.0.run_some(SETTLE, |packet| id_of(&packet.message().kind) != open);
+    };
+    settle(&mut nodes);
+    assert!(nodes.has_record(3, "k") && nodes.stored(3, "k").is_none(), "it was deleted");
+    for _ in 0..3 {
+        (0..LANES).for_each(|lane| nodes.0.save(3, lane));
+        settle(&mut nodes);
+    }
+    assert!(!nodes.has_record(3, "k"), "the deletion is forgotten");
+    // Nothing is undecided any more.
+    nodes.0.run_for(SETTLE);
+    nodes.0.save(3, 1);
+    nodes.0.cut_power_unflushed(3);
+    nodes.0.restart(3, 50);
+    assert_eq!(nodes.stored(3, "k"), None);
+}
+
+/// Promises wait for nothing, and the log of node 2 lacks what lane 0 has written. It takes that in before it goes
+/// on in an epoch, through either lane, which compares the key; and that one's snapshot has it, though lane 0 wrote it.
+#[test]
+fn what_was_taken_in_stays_with_the_lane_that_has_it() {
+    let mut nodes = Nodes::of(3, Logs::Async);
+    nodes.0.flush_logs();
+    let begun = nodes.0.log_of(2, 0).len();
+    for key in keys() {
+        nodes.run(1, 0, &format!("write={key}:v"));
+    }
+    nodes.0.run_for(SETTLE);
+    nodes.0.flush_logs();
+    let lost = nodes.0.log_of(2, 0).len() - begun;
+    NODES.into_iter().for_each(|node| nodes.0.cut_power_unflushed(node));
+    nodes.0.rot_end(2, 0, lost);
+    NODES.into_iter().for_each(|node| nodes.0.restart(node, 50));
+    nodes.0.install(&NODES.map(|node| (node, Role::Active)));
+    nodes.0.deliver_all();
+    let all_are_there =
+        |nodes: &mut Nodes| keys().iter().all(|key| nodes.stored(2, key).as_deref() == Some("v"));
+    assert!(
+        all_are_there(&mut nodes) && nodes.0.probed("meerkat: takes in what its log has lost") > 0
+    );
+    nodes.0.save(2, 1);
+    nodes.0.flush_logs();
+    nodes.0.cut_power_unflushed(2);
+    nodes.0.restart(2, 50);
+    assert!(all_are_there(&mut nodes));
+}
+
+/// A chain of changes is in the logs of both lanes. When all come back the lane that has installed it has all of it.
+#[test]
+fn what_has_waited_for_another_lanes_log_is_in_one_log_then() {
+    let mut nodes = Nodes::new();
+    nodes.run(1, 0, "put=l:,0");
+    nodes.run(1, 1, "push=l:,1");
+    nodes.run(1, 0, "push=l:,2");
+    nodes.0.run_for(SETTLE);
+    nodes.lose_power_and_begin(50);
+    nodes.0.deliver_all();
+    nodes.assert_everywhere("l", Some(",0,1,2"));
+    let has = |entry: &[u8], item: &[u8]| entry.windows(item.len()).any(|part| part == item);
+    let whole = |entry: &[u8]| has(entry, b",0") && has(entry, b",1") && has(entry, b",2");
+    assert!(NODES.into_iter().all(|node| nodes.0.log_of(node, 0).into_iter().any(whole)));
 }
 
 /// A learner lets go of what the others have deleted; another lane's log has it, or the same one's. Each lane

@@ -6,10 +6,7 @@ use quorate_types::{NodeId, NodeSet};
 
 use super::Simulation;
 use crate::keyspaces::Keyspace;
-use crate::process::{Entry, Node};
-
-/// Records that a message about a difference shows at most.
-const SHOWN: usize = 8;
+use crate::process::{Entry, Node, only_in};
 
 impl Simulation<'_> {
     /// The difference between two replicas, if any two differ, or unfinished work.
@@ -36,17 +33,13 @@ impl Simulation<'_> {
                 let held = &stores[index][partition];
                 let wanted = if group.contains(node.id) { expected } else { &empty };
                 if held != wanted {
-                    let only = |these: &[Entry], those: &[Entry]| -> Vec<Entry> {
-                        let differs = |entry: &&Entry| those.binary_search(entry).is_err();
-                        these.iter().filter(differs).take(SHOWN).cloned().collect()
-                    };
                     return Some(format!(
                         "replicas disagree on partition {partition} of keyspace {}: {:?} should \
                          hold {:?}, and should not hold {:?}",
                         keyspace.id.0,
                         node.id,
-                        only(wanted, held),
-                        only(held, wanted)
+                        only_in(wanted, held),
+                        only_in(held, wanted)
                     ));
                 }
             }
