@@ -107,6 +107,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "local_call_to_end_not_saved",
+        home: "local",
+        guard: "a snapshot has the record of a call whose entry stands before it and is not durable",
+        checks: &[Tests("local", "a_snapshot_has_the_calls")],
+        in_gate: false,
+    },
+    Mutant {
         name: "local_snapshot_without_unconfirmed",
         home: "local",
         guard: "a lane forgets a transaction when all its lanes have it",

@@ -3,7 +3,7 @@
 use quorate_engine::{Capabilities, Context, Delivery, Engine};
 use quorate_machine::{Command, Effects, Table};
 use quorate_meerkat::{Message, Meta, Request};
-use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
+use quorate_rifl::{Kept, LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_types::{EngineId, Incarnation, Now, Tag};
 use quorate_wire::{Malformed, Writer};
 
@@ -111,6 +111,8 @@ where
     fn leases_after(&self, _: Option<LeaseId>, _: usize) -> Vec<LeaseId> {
         Vec::new()
     }
+
+    fn each_record(&self, _: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {}
 
     fn end_session(&mut self, _: &LeaseEnd) {}
 }

@@ -17,7 +17,9 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Access, CallError, Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant,
 };
-use quorate_rifl::{AnswerBytes, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions};
+use quorate_rifl::{
+    AnswerBytes, Found, Kept, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions,
+};
 use quorate_types::{Now, Tag, Timestamp, limits};
 
 use crate::message::Completion;
@@ -46,6 +48,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Sessions for Hermes<T, O> {
 
     fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
         self.tracker.leases_after(after).take(max).collect()
+    }
+
+    fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {
+        self.tracker.each_record(&mut |lease, number, kept| visit(0, lease, number, kept));
+        for (_, Tentative { call, .. }) in self.tentative.sorted() {
+            visit(0, call.lease, call.sequence, Kept::Undecided);
+        }
     }
 
     fn end_session(&mut self, verdict: &LeaseEnd) {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Command, Completion, Effects, LaneShared, OrderedTable, Outcome, Refusal, mutant,
 };
-use quorate_rifl::{Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
+use quorate_rifl::{Found, Kept, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions};
 use quorate_types::{Now, Tag};
 
 use crate::Request;
@@ -58,6 +58,10 @@ where
 
     fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
         self.tracker.leases_after(after).take(max).collect()
+    }
+
+    fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {
+        self.tracker.each_record(&mut |lease, number, kept| visit(0, lease, number, kept));
     }
 
     fn end_session(&mut self, end: &LeaseEnd) {
@@ -117,11 +121,33 @@ where
 
     /// A call's attempt has ended: its record says how, if it had an effect or an answer.
     pub(crate) fn end_call(&mut self, permit: &Permit, ran: &Ran<X::Reply>) {
-        let Outcome::Done(reply) = &ran.outcome else {
-            return self.tracker.abandon(&permit.call, ());
-        };
-        let mut answer = Vec::new();
-        X::encode_reply(reply, &mut answer);
-        self.tracker.complete(&permit.call, (), permit.date.max(ran.at.version), &answer[..]);
+        match answer_of::<X>(permit, ran) {
+            Some((date, answer)) => self.tracker.complete(&permit.call, (), date, &answer[..]),
+            None => self.tracker.abandon(&permit.call, ()),
+        }
     }
+
+    /// The calls whose entries are in this lane's log and not durable, so that the tracker has no record of them
+    /// yet: what a snapshot has to have of them, as their entries stand before its beginning.
+    pub(crate) fn calls_to_end(&self) -> ResultTracker<()> {
+        let mut calls = ResultTracker::default();
+        for end in self.log.to_end() {
+            let call = end.turn.call.as_ref();
+            let here = call.filter(|permit| permit.call.lease.lane() == self.config.lane);
+            if let Some(permit) = here
+                && let Some((date, answer)) = answer_of::<X>(permit, &end.ran)
+            {
+                calls.complete(&permit.call, (), date, &answer[..]);
+            }
+        }
+        calls
+    }
+}
+
+/// What the record of a call says, and its date, if the attempt had an effect or an answer.
+fn answer_of<X: Command>(permit: &Permit, ran: &Ran<X::Reply>) -> Option<(u64, Vec<u8>)> {
+    let Outcome::Done(reply) = &ran.outcome else { return None };
+    let mut answer = Vec::new();
+    X::encode_reply(reply, &mut answer);
+    Some((permit.date.max(ran.at.version), answer))
 }

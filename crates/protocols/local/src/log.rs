@@ -114,6 +114,13 @@ pub(crate) struct End<R> {
     pub(crate) ran: Ran<R>,
 }
 
+impl<X: Command> Log<X> {
+    /// Transactions that have run here and wait until they are durable.
+    pub(crate) fn to_end(&self) -> impl Iterator<Item = &End<X::Reply>> {
+        self.ending.iter().map(|(_, end)| end)
+    }
+}
+
 impl<X: Command> Default for Log<X> {
     fn default() -> Self {
         Self {
@@ -616,6 +623,14 @@ where
                     if !mutant!("local_snapshot_without_unconfirmed") {
                         write(entry);
                     }
+                }
+                let calls = self.calls_to_end();
+                let mut next = Some((LeaseId(0), 0)).filter(|_| !calls.is_empty());
+                while let Some(at) = next.filter(|_| !mutant!("local_call_to_end_not_saved")) {
+                    out.clear();
+                    out.push(SESSIONS);
+                    next = calls.encode_from(at, limits::CHUNK_BYTES, &mut out);
+                    write(&out);
                 }
                 Some(SavePoint { part: 1, at: [0; 2] })
             }

@@ -517,6 +517,23 @@ fn a_call_is_recorded_with_what_it_has_changed() {
     assert_eq!(node.answer(other), Outcome::Refused(Refusal::CallError(CallError::Different)));
 }
 
+/// A snapshot begins when the entry of a call is in the log, and is not durable yet.
+#[test]
+fn a_snapshot_has_the_calls_that_wait_for_the_log() {
+    let mut node = Node::new(Logs::Sync, false);
+    let [a, ..] = keys();
+    let calling = txn(&[&a], Step::Push(1));
+    let tag = node.call(0, 1, calling.clone());
+    node.0.deliver_all_mail();
+    node.0.assert_open(tag);
+    (0..LANES).for_each(|lane| node.0.save(1, lane));
+    node.cut_and_serve(0);
+    let again = node.call(0, 1, calling);
+    node.settle();
+    assert_eq!(node.answer(again), Outcome::Done(vec![None]));
+    assert_eq!(node.read(&[&a]), [Some(vec![1])]);
+}
+
 // --- bytes ---------------------------------------------------------------------------------------
 
 fn hex(bytes: &[u8]) -> String {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     CallError, Command, Effects, LaneShared, Outcome, Refusal, Slot, Table, mutant,
 };
-use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
+use quorate_rifl::{Call, Found, Kept, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{NodeId, Now, Tag, Timestamp};
 use quorate_wire::Writer;
 
@@ -110,6 +110,12 @@ where
         leases.dedup();
         leases.truncate(max);
         leases
+    }
+
+    fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {
+        for (partition, tracker) in self.trackers.iter().enumerate() {
+            tracker.each_record(&mut |lease, number, kept| visit(partition, lease, number, kept));
+        }
     }
 
     fn end_session(&mut self, verdict: &LeaseEnd) {

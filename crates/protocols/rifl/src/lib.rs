@@ -65,5 +65,5 @@ pub use key::{Genuine, Key};
 pub use lease_manager::LeaseManager;
 pub use message::{Body, Denial, Message};
 pub use numbering::Numbering;
-pub use result_tracker::{Found, ResultTracker};
+pub use result_tracker::{Found, Kept, ResultTracker};
 pub use sessions::{Permit, Sessions};

@@ -33,6 +33,17 @@ pub enum Found<'a, A> {
     InProgress(A),
 }
 
+/// What a replica has of a call, for those who look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept<'a> {
+    /// Nothing: all calls of the session below this one are acknowledged.
+    Acknowledged,
+    /// Its record, with the answer.
+    Record(&'a [u8]),
+    /// Its effect, of which it is not known yet whether it is decided.
+    Undecided,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Session {
     /// Every call below is acknowledged.
@@ -267,6 +278,16 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
     /// Records kept.
     pub fn records(&self) -> usize {
         self.sessions.values().map(|session| session.records.iter().count()).sum()
+    }
+
+    /// Shows each session with the call below which all are acknowledged, and its records.
+    pub fn each_record(&self, visit: &mut impl FnMut(LeaseId, u64, Kept<'_>)) {
+        for (lease, session) in self.sessions.iter() {
+            visit(lease, session.acknowledged, Kept::Acknowledged);
+            for record in session.records.iter() {
+                visit(lease, record.sequence, Kept::Record(record.answer.bytes()));
+            }
+        }
     }
 
     /// Bytes of memory that a session takes besides its place in the map.

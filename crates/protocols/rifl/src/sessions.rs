@@ -6,7 +6,7 @@ use quorate_machine::{Effects, Machine};
 use quorate_types::{MemberNumber, Now, Tag, View};
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::{Call, Grant, LeaseEnd, LeaseId};
+use crate::{Call, Grant, Kept, LeaseEnd, LeaseId};
 
 /// A call with the permission to attempt it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -71,6 +71,10 @@ pub trait Sessions: Machine {
 
     /// The sessions after this one, in order, that this machine keeps records of: `max` at most.
     fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId>;
+
+    /// Shows the records that this machine keeps, as [`crate::ResultTracker::each_record`] does: each part of its
+    /// data with a number, since one call may leave a record in several.
+    fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>));
 
     /// Frees the records of a session that has ended. The next sweep finds it again if a call is in
     /// progress.

@@ -26,7 +26,7 @@ use core::cmp::Reverse;
 use quorate_machine::{
     Backoff, CallError, Command, Completion, Effects, LaneShared, Outcome, Refusal, Table, mutant,
 };
-use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
+use quorate_rifl::{Call, Found, Kept, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::placement::shard_of;
 use quorate_types::{Instant, MemberNumber, NodeId, Now, Tag, Timestamp, hash_key, limits};
 use quorate_wire::Malformed;
@@ -200,6 +200,18 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Sessions for Zeu
             next.extend(each[at].next().map(|lease| Reverse((lease, at))));
         }
         leases
+    }
+
+    fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {
+        for (shard, tracker) in self.calls.trackers() {
+            let shard = usize::from(shard);
+            tracker.each_record(&mut |lease, number, kept| visit(shard, lease, number, kept));
+        }
+        let applied = self.streams.values().flat_map(|stream| stream.applied.values());
+        for call in applied.filter_map(|applied| Answered::trusted(&applied.call)) {
+            let shard = usize::from(call.shard);
+            visit(shard, call.call.lease, call.call.sequence, Kept::Undecided);
+        }
     }
 
     fn end_session(&mut self, verdict: &LeaseEnd) {

@@ -10,7 +10,7 @@ use quorate_machine::{
     Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Refusal, Request, SavePoint,
     Table, Unreadable,
 };
-use quorate_rifl::{LeaseEnd, LeaseId, Sessions};
+use quorate_rifl::{Kept, LeaseEnd, LeaseId, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View,
@@ -411,6 +411,11 @@ impl KeyspaceLane {
     /// Sessions with records here, in order, after this one.
     pub(crate) fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
         each!(&self.engine, engine => engine.leases_after(after, max))
+    }
+
+    /// Shows the records of calls; see [`Sessions::each_record`].
+    pub fn each_record(&self, visit: &mut impl FnMut(usize, LeaseId, u64, Kept<'_>)) {
+        each!(&self.engine, engine => engine.each_record(visit));
     }
 
     /// Frees the records of a session that has ended.

@@ -145,7 +145,11 @@ impl NodeDisk {
 
     /// What a process would have in its memory that found the files as they are now, unless they are damaged.
     /// They stay as they are.
-    pub(crate) fn memory(&mut self, config: &NodeConfig, now: Now) -> Option<Arc<Shared>> {
+    pub(crate) fn memory(
+        &mut self,
+        config: &NodeConfig,
+        now: Now,
+    ) -> Option<(Arc<Shared>, Vec<Lane>)> {
         let looked = NodeFound::look(&mut self.files, config);
         let Ok(Verdict::Use(opened)) = Opening::default().judge(looked) else { return None };
         let Opened { found, has_past, .. } = *opened;
@@ -157,7 +161,7 @@ impl NodeDisk {
         self.restore(lanes.iter_mut(), found.lanes, has_past);
         self.rng = rng;
         while lanes.iter_mut().fold(false, |any, lane| any | lane.restore_parked()) {}
-        Some(shared)
+        Some((shared, lanes))
     }
 
     /// The process ends; with the power, if it is that.

@@ -4,10 +4,11 @@
 //! replicas still have it. So whenever a process ends whose logs are durable as far as they go, and of all nodes
 //! at rest, the records of a node are compared with what its files would restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use quorate_node::{Durability, KeyspaceLane};
+use quorate_rifl::{Kept, LeaseId};
 use quorate_types::Timestamp;
 
 use crate::process::{Entry, Node, each_record, only_in};
@@ -62,7 +63,7 @@ impl Node {
             }
         }
         // A node whose files are damaged lives on in its memory, and says so when it begins again.
-        let restored = disk.memory(&self.config, now)?;
+        let (restored, lanes) = disk.memory(&self.config, now)?;
         for keyspace in
             self.config.keyspaces.iter().filter(|it| it.durability != Durability::Memory)
         {
@@ -98,7 +99,60 @@ impl Node {
                     only_in(&logged, &has)
                 )));
             }
+            for (host, restored) in self.lanes.iter().zip(&lanes) {
+                let Calls { records: has, .. } = Calls::of(host.lane.engine(keyspace.id));
+                let logged = Calls::of(restored.engine(keyspace.id));
+                if let Some((part, lease, number, _)) = has.iter().find(|it| logged.lacks(it)) {
+                    return Some(Unlogged::Differs(format!(
+                        "{id:?}, lane {:?}, has in keyspace {} a record of call {number} of {lease:?}, part \
+                         {part}, and its log has not",
+                        host.lane.id(),
+                        keyspace.id.0
+                    )));
+                }
+            }
         }
         None
+    }
+}
+
+/// The part of an engine's data that a call belongs to, its session, its number, and what was answered.
+type CallRecord = (usize, LeaseId, u64, Vec<u8>);
+
+/// What a lane knows of calls.
+#[derive(Default)]
+struct Calls {
+    records: BTreeSet<CallRecord>,
+    acknowledged: BTreeMap<(usize, LeaseId), u64>,
+    undecided: BTreeSet<(usize, LeaseId, u64)>,
+}
+
+impl Calls {
+    fn of(engine: Option<&KeyspaceLane>) -> Self {
+        let mut calls = Self::default();
+        let engine = engine.expect("every lane has all engines");
+        engine.each_record(&mut |part, lease, number, kept| match kept {
+            Kept::Record(answer) => {
+                calls.records.insert((part, lease, number, answer.to_vec()));
+            }
+            Kept::Acknowledged => {
+                calls.acknowledged.insert((part, lease), number);
+            }
+            Kept::Undecided => {
+                calls.undecided.insert((part, lease, number));
+            }
+        });
+        calls
+    }
+
+    /// Whether nothing is known of a call here. Where it is undecided, the first view decides it. What is under
+    /// way may say already which answers its client has; and logs may have more than memory, since no record
+    /// leaves them before the next snapshot.
+    fn lacks(&self, record: &CallRecord) -> bool {
+        let (part, lease, number, _) = record;
+        let is_over = self.acknowledged.get(&(*part, *lease)).is_some_and(|first| number < first);
+        !is_over
+            && !self.records.contains(record)
+            && !self.undecided.contains(&(*part, *lease, *number))
     }
 }
