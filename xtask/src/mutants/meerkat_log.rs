@@ -188,6 +188,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_part_that_comes_later_in_no_log",
+        home: "meerkat",
+        guard: "what comes into place of a commit while it waits for the same base is in the log",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_parked_again_in_no_log",
         home: "meerkat",
         guard: "what a snapshot has of another lane is in the next one, too, whichever lane comes back first",

@@ -75,6 +75,11 @@ impl Copying {
         self.copied
     }
 
+    /// Whether it has asked for a base that has not come.
+    pub(crate) fn waits_for_bases(&self) -> bool {
+        !self.bases_asked.is_empty()
+    }
+
     pub(crate) fn next_deadline(&self) -> Instant {
         self.copier.deadline()
     }

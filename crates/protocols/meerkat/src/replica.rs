@@ -1,6 +1,7 @@
 //! The replica: validates, accepts proposals, installs decisions (§5.2.2, §5.2.3; the table of
 //! duplicates in N3.5).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, Gate, LaneShared, Record as _, Table, mutant};
@@ -307,8 +308,13 @@ where
         body: Option<Body<'_>>,
         effects: &mut impl Effects<Self>,
     ) {
+        let lacking = match body {
+            Some(body) if commit && self.copying.waits_for_bases() => self.lacks(key.id(), body),
+            _ => Vec::new(),
+        };
         match body {
             Some(body) if commit && !self.install(key, body) => {
+                self.append_at(key.id(), lacking.iter().map(|key| &key[..]), effects);
                 return self.ask_for_bases(now, from, key, body, effects);
             }
             Some(body) if commit => self.append_install(key, body.bytes(), effects),
@@ -370,13 +376,29 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        if mutant!("meerkat_part_of_a_commit_in_no_log") {
-            return;
+        if !mutant!("meerkat_part_of_a_commit_in_no_log") {
+            self.append_at(id, written(body), effects);
         }
-        for item in body.iter().filter(|item| item.write.is_some()) {
+    }
+
+    /// The keys that a transaction writes and that are older here.
+    pub(crate) fn lacks(&mut self, id: Timestamp, body: Body<'_>) -> Vec<Box<[u8]>> {
+        let is_newer = |record: T::Record<'_>| record.meta().wts >= id;
+        let lacks = |key: &&[u8]| !self.table.lock_existing(key).is_some_and(is_newer);
+        written(body).filter(lacks).map(Box::from).collect()
+    }
+
+    /// Appends those of these keys that are at this version.
+    fn append_at<'a>(
+        &mut self,
+        id: Timestamp,
+        keys: impl Iterator<Item = &'a [u8]>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        for key in keys {
             let is_here = |record: T::Record<'_>| record.meta().wts == id;
-            if self.table.lock_existing(item.key).is_some_and(is_here) {
-                self.append_key(item.key, effects);
+            if self.table.lock_existing(key).is_some_and(is_here) {
+                self.append_key(key, effects);
             }
         }
     }
@@ -401,6 +423,12 @@ where
         let known = registered && record.vote == Some(Ok(()));
         let body = core::mem::take(&mut record.body);
         let installs = registered || !mutant!("meerkat_dissenter_applies_nothing");
+        // More of it may come into place while it waits for the same base.
+        let waits = commit && self.baseless.values().any(|waiting| waiting.contains(&key));
+        let lacking = match waits && !mutant!("meerkat_part_that_comes_later_in_no_log") {
+            true => self.lacks(id, Body::trusted(&body)),
+            false => Vec::new(),
+        };
         if commit
             && installs
             && !body.is_empty()
@@ -408,6 +436,7 @@ where
             && !mutant!("meerkat_ends_without_base")
         {
             self.await_base(key, &body, effects);
+            self.append_at(id, lacking.iter().map(|key| &key[..]), effects);
             self.records.get_mut(&key).expect("it was just there").body = body;
             return false;
         }
@@ -630,4 +659,9 @@ where
             })
         })
     }
+}
+
+/// The keys that a transaction writes.
+fn written<'a>(body: Body<'a>) -> impl Iterator<Item = &'a [u8]> {
+    body.iter().filter(|item| item.write.is_some()).map(|item| item.key)
 }

@@ -527,13 +527,10 @@ where
         }
         let mut changed = BTreeSet::new();
         for (id, body) in parked {
-            let has = |table: &mut T, key: &[u8]| {
-                table.lock_existing(key).is_some_and(|record| record.meta().wts >= id)
-            };
-            let written = body.iter().filter(|item| item.write.is_some()).map(|item| item.key);
-            let lacking: Vec<&[u8]> = written.filter(|key| !has(&mut self.table, key)).collect();
+            let lacking = self.lacks(id, body);
             occ::apply(&mut self.table, id, body);
-            changed.extend(lacking.into_iter().filter(|key| has(&mut self.table, key)));
+            let left = self.lacks(id, body);
+            changed.extend(lacking.into_iter().filter(|key| !left.contains(key)));
         }
         if mutant!("meerkat_base_of_what_no_log_has")
             || self.active && mutant!("meerkat_parked_left_to_the_merged_record")
@@ -541,7 +538,7 @@ where
             return;
         }
         for key in changed {
-            self.append_key(key, effects);
+            self.append_key(&key, effects);
         }
     }
 

@@ -280,8 +280,10 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         self.sessions.values().map(|session| session.records.iter().count()).sum()
     }
 
-    /// Shows each session with the call below which all are acknowledged, and its records.
+    /// Shows each session with the call below which all are acknowledged, and its records. Of one that is closed no
+    /// call is answered any more.
     pub fn each_record(&self, visit: &mut impl FnMut(LeaseId, u64, Kept<'_>)) {
+        self.closed.iter().for_each(|lease| visit(*lease, u64::MAX, Kept::Acknowledged));
         for (lease, session) in self.sessions.iter() {
             visit(lease, session.acknowledged, Kept::Acknowledged);
             for record in session.records.iter() {

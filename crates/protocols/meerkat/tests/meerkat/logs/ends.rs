@@ -62,3 +62,34 @@ fn a_part_of_a_commit_is_in_the_log_as_well() {
     cluster.assert_everywhere("x", Some("1"));
     cluster.assert_everywhere("l", Some(",1,2,3"));
 }
+
+/// Node 3 lacks changes of two lists. The last transaction changes both, and waits for the base of the first one.
+/// Meanwhile that of the other one comes, with a transaction that has to wait itself, and the end is told again.
+#[test]
+fn a_part_that_comes_into_place_later_is_in_the_log_as_well() {
+    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
+    let replicas = Replicas { packed_bytes_max: |_| 0, ..replicas };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.run(1, "put=l:,1");
+    cluster.run(1, "put=m:,1");
+    cluster.run_for(SETTLE);
+    let mut ids = Vec::new();
+    for text in ["push=l:,2", "push=l:,3 push=m:,3", "push=l:,4 push=m:,4"] {
+        let tag = cluster.submit(1, text);
+        cluster.run_some(MLT, |packet| !packet.is(0, 3, "decided"));
+        cluster.assert_done(tag);
+        ids.push(cluster.stamps[&tag]);
+    }
+    for heard in [2, 1, 2] {
+        cluster.run_some(MLT * 16, |packet| {
+            !packet.is(0, 3, "decided") || id_of(&packet.message().kind) == Some(ids[heard])
+        });
+    }
+    assert_eq!(cluster.stored(3, "m").as_deref(), Some(",1,3,4"));
+    assert_eq!(cluster.stored(3, "l").as_deref(), Some(",1"));
+    let is_whole = |entry: &[u8]| {
+        let has = |item: &[u8]| entry.windows(item.len()).any(|part| part == item);
+        has(b",1") && has(b",3") && has(b",4")
+    };
+    assert!(cluster.log_of(3, 0).into_iter().any(is_whole), "all of `m`");
+}
