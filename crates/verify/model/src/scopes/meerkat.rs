@@ -511,21 +511,21 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-lossy",
             size: Size::Gate,
-            states: Some(115_633),
+            states: Some(82_985),
             reaches: &["meerkat: slow path"],
             run: |name, limits| explore(&lossy(name, Serializable), limits),
         },
         Entry {
             name: "meerkat-lossy-strict",
             size: Size::Gate,
-            states: Some(98_927),
+            states: Some(68_951),
             reaches: &["meerkat: slow path", "meerkat: commit-wait"],
             run: |name, limits| explore(&lossy(name, Strict), limits),
         },
         Entry {
             name: "meerkat-night-lossy",
             size: Size::Night,
-            states: Some(4_411_296),
+            states: Some(3_253_145),
             reaches: &["meerkat: slow path"],
             run: |name, limits| explore(&night_lossy(name), limits),
         },
@@ -539,7 +539,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-takeover",
             size: Size::Gate,
-            states: Some(561_269),
+            states: Some(543_655),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Serializable), limits),
         },
@@ -581,7 +581,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-combined",
             size: Size::Gate,
-            states: Some(1_508_261),
+            states: Some(1_470_175),
             reaches: &["meerkat: epoch released", "meerkat: slow path"],
             run: |name, limits| explore(&combined(name), limits),
         },
@@ -647,7 +647,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-calls-return",
             size: Size::Night,
-            states: Some(604_904),
+            states: Some(689_317),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| {
                 explore(&calls_return(name, &[(3, None), (2, None), (3, Some(1))]), limits)
