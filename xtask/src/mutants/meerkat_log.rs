@@ -188,6 +188,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_learned_part_in_no_log",
+        home: "meerkat",
+        guard: "what a learner has in place of a commit is in its log before the rest of it is here",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_part_that_comes_later_in_no_log",
         home: "meerkat",
         guard: "what comes into place of a commit while it waits for the same base is in the log",

@@ -75,11 +75,6 @@ impl Copying {
         self.copied
     }
 
-    /// Whether it has asked for a base that has not come.
-    pub(crate) fn waits_for_bases(&self) -> bool {
-        !self.bases_asked.is_empty()
-    }
-
     pub(crate) fn next_deadline(&self) -> Instant {
         self.copier.deadline()
     }
@@ -352,7 +347,7 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let (partition, id) = (key.partition, key.id());
+        let partition = key.partition;
         effects.probe("meerkat: a learner asks for a base");
         let spin = self.rng.next_u64() as usize;
         let Some(group) = self.group(partition) else { return };
@@ -370,7 +365,6 @@ where
             }
         }
         if !keys.is_empty() {
-            self.append_parts(id, body, effects);
             let kind = Kind::Get { request: BASES, keys: &keys };
             effects.send(donor, &Message { partition, kind });
         }

@@ -309,7 +309,9 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let lacking = match body {
-            Some(body) if commit && self.copying.waits_for_bases() => self.lacks(key.id(), body),
+            Some(body) if commit && !mutant!("meerkat_learned_part_in_no_log") => {
+                self.lacks(key.id(), body)
+            }
             _ => Vec::new(),
         };
         match body {
@@ -370,12 +372,7 @@ where
 
     /// Appends what is in place of a commit that is not in place as a whole: it stays if this replica is
     /// removed before the rest comes, and what a comparison finds equal gets no entry.
-    pub(crate) fn append_parts(
-        &mut self,
-        id: Timestamp,
-        body: Body<'_>,
-        effects: &mut impl Effects<Self>,
-    ) {
+    fn append_parts(&mut self, id: Timestamp, body: Body<'_>, effects: &mut impl Effects<Self>) {
         if !mutant!("meerkat_part_of_a_commit_in_no_log") {
             self.append_at(id, written(body), effects);
         }

@@ -7,6 +7,12 @@ use super::{ALL, SETTLE, cluster};
 use crate::packets::id_of;
 use crate::support::{Cluster, MLT, Replicas};
 
+/// Every list is large, so that a change of one has a base.
+fn large_lists() -> Cluster {
+    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
+    Cluster::of(Replicas { packed_bytes_max: |_| 0, ..replicas }, 3, |_| 0, u64::from)
+}
+
 /// A transaction ends while a snapshot is being taken, at any moment of that, and is over everywhere when the
 /// snapshot is complete.
 #[test]
@@ -34,9 +40,7 @@ fn what_ends_while_a_snapshot_is_taken_is_there() {
 /// key as well, it installs that key alone, and is removed.
 #[test]
 fn a_part_of_a_commit_is_in_the_log_as_well() {
-    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
-    let replicas = Replicas { packed_bytes_max: |_| 0, ..replicas };
-    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    let mut cluster = large_lists();
     cluster.run(1, "put=l:,1");
     cluster.run_for(SETTLE);
     let second = cluster.submit(1, "push=l:,2");
@@ -67,9 +71,7 @@ fn a_part_of_a_commit_is_in_the_log_as_well() {
 /// Meanwhile that of the other one comes, with a transaction that has to wait itself, and the end is told again.
 #[test]
 fn a_part_that_comes_into_place_later_is_in_the_log_as_well() {
-    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
-    let replicas = Replicas { packed_bytes_max: |_| 0, ..replicas };
-    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    let mut cluster = large_lists();
     cluster.run(1, "put=l:,1");
     cluster.run(1, "put=m:,1");
     cluster.run_for(SETTLE);
@@ -92,4 +94,32 @@ fn a_part_that_comes_into_place_later_is_in_the_log_as_well() {
         has(b",1") && has(b",3") && has(b",4")
     };
     assert!(cluster.log_of(3, 0).into_iter().any(is_whole), "all of `m`");
+}
+
+/// Node 3 learns, and has missed a change of a list. Of two commits that change it further, each writes another key:
+/// the second one finds that the base has been asked for already.
+#[test]
+fn what_a_learner_has_of_a_commit_is_in_its_log() {
+    let mut cluster = large_lists();
+    cluster.run(1, "put=l:,1");
+    cluster.run_for(SETTLE);
+    cluster.set_role(3, Role::Down);
+    cluster.run_for(SETTLE);
+    cluster.run(1, "push=l:,2");
+    cluster.run_for(SETTLE);
+    cluster.come_back(3);
+    for text in ["push=l:,3 write=x:1", "push=l:,4 write=y:1"] {
+        let tag = cluster.submit(1, text);
+        cluster.run_some(MLT, |packet| {
+            !["compared", "difference", "chunk", "values"].contains(&packet.kind())
+                || packet.to.0 != 3
+        });
+        cluster.assert_done(tag);
+    }
+    assert_eq!(cluster.stored(3, "l").as_deref(), Some(",1"));
+    for key in ["x", "y"] {
+        assert_eq!(cluster.stored(3, key).as_deref(), Some("1"));
+        let copied = |entry: &[u8]| entry[0] == 3 && entry[6..7] == *key.as_bytes();
+        assert!(cluster.log_of(3, 0).into_iter().any(copied), "{key}");
+    }
 }
