@@ -111,11 +111,6 @@ struct Group {
 }
 
 impl Moved {
-    /// How many elements are known to be there.
-    pub(crate) fn known(&self, moves: &Moves) -> usize {
-        self.groups.get(moves.group()).map_or(0, |group| group.put.len())
-    }
-
     /// What was answered last may be lost.
     pub(crate) fn lose(&mut self, Losing { loss, torn }: Losing) {
         self.lost_at = Some(loss.at);
@@ -139,11 +134,12 @@ impl Moved {
         group.is_torn
     }
 
-    /// Judges an answer. The first `known` of the elements must be among what was read.
+    /// Judges an answer. If reads are `strict`, all elements that were there before it was asked for must be among
+    /// what was read.
     pub(crate) fn end(
         &mut self,
         moves: &Moves,
-        known: usize,
+        strict: bool,
         reply: &Reply<'static>,
         (began, now): (u64, u64),
     ) -> Result<(), String> {
@@ -175,8 +171,10 @@ impl Moved {
         let all = self.groups.entry(moves.group().to_owned()).or_default();
         // What was lost meanwhile was counted.
         let is_risky = self.lost_at >= Some(began);
-        let known = if is_risky { 0 } else { known };
-        let lost = all.put[..known].iter().find(|(element, ..)| !found.contains(element));
+        // A loss that shows late may have taken some of what was put in before.
+        let was_there = |ended: u64| strict && !is_risky && ended < began;
+        let is_lost = |element: &Bytes, ended| was_there(ended) && !found.contains(element);
+        let lost = all.put.iter().find(|(element, _, ended)| is_lost(element, *ended));
         if let Some((lost, ..)) = lost.filter(|_| !is_torn) {
             return wrong(&format!("{lost} is missing"));
         }
@@ -231,6 +229,8 @@ impl FromStr for Moves {
 
 #[cfg(test)]
 mod tests {
+    use quorate_check::Loss;
+
     use super::*;
 
     fn bulk(text: &str) -> Reply<'static> {
@@ -248,12 +248,17 @@ mod tests {
             Reply::Array([Reply::Int(1)].into_iter().chain(sets).collect())
         };
         let mut moved = Moved::default();
-        assert_eq!(moved.end(&moves, 0, &answer([&["e1"], &[], &["e0"]]), (1, 2)), Ok(()));
-        assert_eq!(moved.known(&moves), 1);
-        assert_eq!(moved.end(&moves, 1, &answer([&[], &["e1"], &[]]), (3, 4)), Ok(()));
+        assert_eq!(moved.end(&moves, true, &answer([&["e1"], &[], &["e0"]]), (1, 2)), Ok(()));
+        assert_eq!(moved.end(&moves, true, &answer([&[], &["e1"], &[]]), (3, 4)), Ok(()));
         for sets in [[&["e1"][..], &["e1"], &[]], [&[], &["e2"], &[]]] {
-            assert!(moved.end(&moves, 1, &answer(sets), (5, 6)).is_err(), "{sets:?}");
+            assert!(moved.end(&moves, true, &answer(sets), (5, 6)).is_err(), "{sets:?}");
         }
+        // A loss may show late to have been larger: before the end of what has begun since.
+        let without = answer([&["e2"], &[], &[]]);
+        assert!(moved.end(&moves, true, &without, (7, 9)).is_err());
+        moved.lose(Losing { loss: Loss { from: 0, at: 5 }, torn: false });
+        assert_eq!(moved.end(&moves, true, &without, (7, 9)), Ok(()));
+        assert_eq!(moved.end(&moves, true, &answer([&["e1"], &[], &[]]), (10, 11)), Ok(()));
         let entry = |number: u64, text: &str| {
             (format!("moved:set:0:{number}"), String::new(), text.to_owned())
         };

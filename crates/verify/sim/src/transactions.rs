@@ -80,8 +80,8 @@ pub(crate) enum Open {
     /// Sets that key, which was watched since then. The watch must hold, unless an existing value expires,
     /// or an absent one is watched for too long.
     SettingOwn { key: String, millis: u64, existed: bool, since: u64 },
-    /// Moves elements. So many were known to be there.
-    Moving { moves: Moves, known: usize },
+    /// Moves elements.
+    Moving { moves: Moves },
     /// Changes the pair, or deletes it.
     Pairing { unpairs: bool },
     /// Reads the pair.
@@ -273,12 +273,7 @@ impl Transactions {
                     Command(Op::Versions(keys)),
                 )
             }
-            Intent::Moves(moves) => {
-                // Reads may be outdated if the keyspace is only serializable.
-                let strict = self.isolation == Isolation::Strict;
-                let known = if strict { self.moved.known(moves) } else { 0 };
-                (Open::Moving { moves: moves.clone(), known }, moves.command())
-            }
+            Intent::Moves(moves) => (Open::Moving { moves: moves.clone() }, moves.command()),
             Intent::Steps { steps, form } => {
                 let steps = steps.clone();
                 let form = match form {
@@ -435,7 +430,11 @@ impl Transactions {
             Open::Single(invocation, action) => {
                 history.done(invocation, operations::to_answer(&action, reply));
             }
-            Open::Moving { moves, known } => self.moved.end(&moves, known, reply, (began, now))?,
+            Open::Moving { moves } => {
+                // Reads may be outdated if the keyspace is only serializable.
+                let strict = self.isolation == Isolation::Strict;
+                self.moved.end(&moves, strict, reply, (began, now))?
+            }
             Open::Steps { txn, steps, form, of_accounts } => {
                 let recorder = if of_accounts { &self.bank } else { history };
                 recorder.committed(txn, at, effects(&steps, form, reply)?);
