@@ -790,6 +790,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "machine_outgrown_question_keeps_its_name",
+        home: "machine",
+        guard: "a question in smaller buckets is not answered by what answers one in larger buckets",
+        checks: &[Tests("machine", "copier::")],
+        in_gate: true,
+    },
+    Mutant {
         name: "machine_outgrown_buckets_kept",
         home: "machine",
         guard: "a comparison whose buckets the tables have outgrown goes on with smaller ones",

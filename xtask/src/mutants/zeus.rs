@@ -20,6 +20,11 @@ const fn move_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> 
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "moves::"), RANDOM], in_gate }
 }
 
+/// A guard of how a node comes back with what it has.
+const fn difference_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
+    Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "difference::")], in_gate }
+}
+
 /// A guard of what is forgotten.
 const fn release_mutant(name: &'static str, guard: &'static str, in_gate: bool) -> Mutant {
     Mutant { name, home: "zeus", guard, checks: &[Tests("zeus", "release::"), RANDOM], in_gate }
@@ -377,6 +382,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     move_mutant("zeus_view_forgets_copies", "a new view costs nothing that was copied", false),
+    difference_mutant(
+        "zeus_former_records_not_compared",
+        "what is left of an earlier life is compared, and not copied again",
+        false,
+    ),
+    difference_mutant(
+        "zeus_known_values_sent",
+        "of records that a learner has at the same version only entries of the directory are sent",
+        false,
+    ),
+    difference_mutant(
+        "zeus_former_keeps_the_deleted",
+        "a record of an earlier life that the donor has forgotten goes",
+        true,
+    ),
+    difference_mutant(
+        "zeus_former_records_uncommitted",
+        "nothing is left of a transaction that was under way",
+        false,
+    ),
+    difference_mutant(
+        "zeus_former_rounds_unsettled",
+        "nothing is left of a round that was under way",
+        false,
+    ),
+    difference_mutant(
+        "zeus_former_records_of_another_cluster",
+        "records of another cluster are not compared",
+        false,
+    ),
+    difference_mutant(
+        "zeus_former_records_of_one_life",
+        "what several lives have left is compared",
+        false,
+    ),
     move_mutant(
         "zeus_leftovers_kept",
         "a node that comes back to a shard has nothing of before",

@@ -2,8 +2,8 @@
 
 use quorate_types::{Duration, Instant, NodeId, Now};
 
-use crate::Backoff;
 use crate::difference::Comparing;
+use crate::{Backoff, mutant};
 
 /// Whom a replica asks that catches up, and when again. There is one question at a time. It has a
 /// name, which its answer repeats, so a late or repeated answer is known. The donor keeps nothing
@@ -56,11 +56,14 @@ impl Copier {
     }
 
     /// No answer came in time: the next one gets twice as long, after at most so many doublings. A
-    /// comparison looks whether this table, of so many records, has outgrown its buckets.
+    /// comparison looks whether this table, of so many records, has outgrown its buckets; if so, the
+    /// question is another one, with a name of its own.
     pub fn lose_patience(&mut self, doublings_max: u32, records: usize) {
         self.backoff.grow(doublings_max);
-        if let Some(comparing) = &mut self.comparing {
-            comparing.shrink_buckets(records);
+        let shrinks = self.comparing.as_mut().is_some_and(|it| it.shrink_buckets(records));
+        if shrinks && !mutant!("machine_outgrown_question_keeps_its_name") {
+            // As random as the one before.
+            self.request = self.request.wrapping_add(1 << 32 | 1);
         }
     }
 

@@ -14,6 +14,38 @@ use core::ops::Range;
 
 use crate::{PLACES, Table, mutant};
 
+/// Records that can be compared: those of a table, or what else has them in the order of their places.
+pub trait Places {
+    /// Names a record until it is removed.
+    type Handle: Copy;
+    /// How many records there are.
+    fn count(&self) -> usize;
+    /// As [`Table::scan_places`].
+    fn visit_places(
+        &self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(u64, Self::Handle),
+    ) -> u64;
+}
+
+impl<T: Table> Places for T {
+    type Handle = T::Handle;
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn visit_places(
+        &self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(u64, Self::Handle),
+    ) -> u64 {
+        self.scan_places(from, limit, visit)
+    }
+}
+
 /// Records for which there is a bucket.
 const BUCKET_RECORDS: u64 = 8;
 /// Most buckets that are compared at a time.
@@ -50,8 +82,13 @@ impl Comparing {
         !self.differing.is_empty()
     }
 
+    /// The buckets that differ and are not settled, in order.
+    pub fn asked(&self) -> &[u64] {
+        &self.differing
+    }
+
     /// What to ask the other replica now.
-    pub fn question<T: Table>(
+    pub fn question<T: Places>(
         &self,
         table: &mut T,
         mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
@@ -79,7 +116,7 @@ impl Comparing {
     /// differ. Gives the records in the buckets that do not differ, which are settled; none of them
     /// if the other has too many records for buckets of this size. `None` if this answers no such
     /// question.
-    pub fn take_answer<T: Table>(
+    pub fn take_answer<T: Places>(
         &mut self,
         table: &T,
         records: u64,
@@ -102,7 +139,7 @@ impl Comparing {
 
     /// Takes the answer to a question of records: the buckets before the place `until` are settled.
     /// Gives their records, each with whether the other has said that it does not hold it.
-    pub fn take_records<T: Table>(
+    pub fn take_records<T: Places>(
         &mut self,
         table: &mut T,
         until: u64,
@@ -134,12 +171,18 @@ impl Comparing {
 
     /// No answer comes: another replica gives none for buckets that its table has outgrown, and this
     /// one, of so many records, has then grown as much. Compares what is not settled in smaller ones.
-    pub fn shrink_buckets(&mut self, records: usize) {
-        if is_too_coarse(self.shift, records as u64) && !mutant!("machine_outgrown_buckets_kept") {
+    /// Whether it does: then the question is another one and needs another name, since a late answer speaks
+    /// of the larger buckets.
+    #[must_use]
+    pub fn shrink_buckets(&mut self, records: usize) -> bool {
+        let shrinks = is_too_coarse(self.shift, records as u64);
+        let shrinks = shrinks && !mutant!("machine_outgrown_buckets_kept");
+        if shrinks {
             self.shift = shift_for(records as u64);
             self.differing.clear();
             self.end = self.place;
         }
+        shrinks
     }
 }
 
@@ -195,7 +238,7 @@ fn buckets_of(shift: u8) -> u64 {
 /// The answer to a question of digests: the buckets, from `first` on, in which this table holds
 /// something else. None of them if they are too large for what is here. `None` if no correct replica
 /// asks so.
-pub fn compare<T: Table>(
+pub fn compare<T: Places>(
     table: &mut T,
     shift: u8,
     first: u64,
@@ -206,7 +249,7 @@ pub fn compare<T: Table>(
     if !(1..=BUCKETS_MAX).contains(&theirs.len()) || end > buckets_of(shift) {
         return None;
     }
-    if is_too_coarse(shift, table.len() as u64) {
+    if is_too_coarse(shift, table.count() as u64) {
         return Some(Vec::new());
     }
     let own = digests(table, shift, first..end, hash_of);
@@ -220,13 +263,13 @@ pub fn may_ask_for(shift: u8, buckets: impl ExactSizeIterator<Item = u64>) -> bo
 }
 
 /// The records in some buckets, with those.
-fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
+fn records_in<T: Places>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
     let (mut place, end) = (buckets.start << shift, buckets.end << shift);
     // No more than are expected, as a scan does not know where to end.
     let limit = buckets.count() * BUCKET_RECORDS as usize;
     let mut records = Vec::new();
     while place < end {
-        let next = table.scan_places(place, limit, &mut |place, handle| {
+        let next = table.visit_places(place, limit, &mut |place, handle| {
             if place < end {
                 records.push((place >> shift, handle));
             }
@@ -239,8 +282,19 @@ fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, 
     records
 }
 
+/// The records of a bucket that have hashes, with those.
+pub fn hashes_in<T: Places>(
+    table: &mut T,
+    shift: u8,
+    bucket: u64,
+    mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+) -> Vec<(T::Handle, u64)> {
+    let records = records_in(table, shift, bucket..bucket + 1).into_iter();
+    records.filter_map(|(_, handle)| Some((handle, hash_of(table, handle)?))).collect()
+}
+
 /// For each bucket the sum of the hashes of its records; one without a hash does not count.
-fn digests<T: Table>(
+fn digests<T: Places>(
     table: &mut T,
     shift: u8,
     buckets: Range<u64>,
@@ -268,20 +322,19 @@ impl Held {
 
     /// The records of a bucket that the asking replica lacks. The others are found, which is
     /// remembered; one without a hash is neither.
-    pub fn lacking<T: Table>(
+    pub fn lacking<T: Places>(
         &mut self,
         table: &mut T,
         shift: u8,
         bucket: u64,
-        mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+        hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
     ) -> Vec<T::Handle> {
-        let records = records_in(table, shift, bucket..bucket + 1).into_iter();
-        let lacking = records
-            .filter(|(_, handle)| hash_of(table, *handle).is_some_and(|hash| !self.find(hash)));
-        lacking.map(|(_, handle)| handle).collect()
+        let records = hashes_in(table, shift, bucket, hash_of).into_iter();
+        records.filter(|(_, hash)| !self.find(*hash)).map(|(handle, _)| handle).collect()
     }
 
-    fn find(&mut self, hash: u64) -> bool {
+    /// Whether the asking replica has a record with this hash, which is remembered.
+    pub fn find(&mut self, hash: u64) -> bool {
         let place = self.0.binary_search_by_key(&hash, |(held, _)| *held);
         place.is_ok_and(|place| {
             self.0[place].1 = true;

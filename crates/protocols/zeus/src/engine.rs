@@ -246,6 +246,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Engine for Zeus<
             ("waited", counters.waited),
             ("moves", counters.moves),
             ("bounced", counters.bounced),
+            ("kept", counters.kept),
             ("remote_reads", counters.remote_reads),
             ("remote_repeats", counters.remote_repeats),
             ("remote_moves", counters.remote_moves),

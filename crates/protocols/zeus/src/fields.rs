@@ -382,6 +382,11 @@ impl<'a> Entries<'a> {
     pub fn iter(self) -> impl ExactSizeIterator<Item = Entry<'a>> {
         elements(self.0, read_entry)
     }
+
+    /// The same in bytes.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
 }
 
 fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {

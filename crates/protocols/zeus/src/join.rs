@@ -7,6 +7,9 @@
 //! in its epoch is sent to it. So the donor leaves those out, and the replica waits for each key until
 //! its transaction has come.
 //!
+//! Where something is left of an earlier life, the replica compares it with the donor's and copies what differs
+//! (`difference.rs`).
+//!
 //! A new view costs nothing that was copied, as long as this node keeps the shard: it has followed all
 //! that has happened since. What is being copied goes on if its donor still has it, and another donor
 //! begins anew otherwise. Keys whose transactions it waits for it asks for by name, after a while: a
@@ -21,8 +24,10 @@ use quorate_types::placement::{SHARDS, shard_of};
 use quorate_types::{Instant, NodeId, Now, Timestamp, limits};
 
 use crate::called::{CallMessage, CallsCursor, Parts};
+use crate::difference::Difference;
 use crate::fields::{Entries, Entry, Settled};
 use crate::follower::Applied;
+use crate::former::Former;
 use crate::layout::{Layout, Shards};
 use crate::message::Message;
 use crate::meta::{DataState, Meta, OwnerState};
@@ -49,6 +54,8 @@ pub(crate) struct Joining {
     /// slow link the answer to the first time is the first to come.
     request: u64,
     backoff: Backoff,
+    /// How far it has come with the donor, if it compares what is left of an earlier life.
+    pub(crate) difference: Option<Difference>,
     /// Keys whose values come with transactions that are under way, and the versions of these.
     pub(crate) awaited: BTreeMap<Key, Timestamp>,
     /// The floors of those that a node in doubt has heard. It takes them over when it has heard all: a key that
@@ -74,6 +81,30 @@ impl Joining {
         let is_donor = |question: Question| question.donor == node;
         self.request == request
             && self.question.is_some_and(|it| is_donor(it) || mutant!("zeus_copy_of_anybody"))
+    }
+
+    /// Whether this node has been asked this question, which is one of a comparison.
+    pub(crate) fn compares(&self, node: NodeId, request: u64) -> bool {
+        self.asks(node, request) && self.difference.is_some()
+    }
+
+    /// The shards that a donor is asked for.
+    pub(crate) fn shards_asked(&self) -> Option<Shards> {
+        self.question.map(|question| question.shards)
+    }
+
+    /// The next question has this name.
+    pub(crate) fn rename(&mut self, request: u64) {
+        self.request = request;
+    }
+
+    /// A donor has answered, and is asked for more under this name: for its calls, once all records are here.
+    pub(crate) fn go_on(&mut self, request: u64) {
+        self.rename(request);
+        self.backoff.ease();
+        if let Some(question) = self.question.as_mut().filter(|_| self.difference.is_none()) {
+            question.calls = Some(CallsCursor::begin(0));
+        }
     }
 
     /// Whether everything has come.
@@ -129,7 +160,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let is_followed = is_next || layout.is_placed(shard);
             before.keeps(shard) && layout.keeps(shard) && is_followed || self.has_restored(shard)
         });
-        let Joining { lacking, question, request, awaited, floors, .. } =
+        let Joining { lacking, question, request, difference, awaited, floors, .. } =
             self.joining.take().unwrap_or_default();
         let serves = |shard| layout.is_active() && layout.is_placed(shard);
         let has_joined = |shard| stays.contains(shard) && !lacking.contains(shard);
@@ -160,15 +191,25 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             question.shards.iter().all(|shard| lacking.contains(shard) && goes_on(shard))
         });
         let backoff = Backoff::default();
-        let mut joining = Joining { lacking, unheard, question, request, backoff, awaited, floors };
+        let difference = difference.filter(|_| question.is_some());
+        let mut joining =
+            Joining { lacking, unheard, question, request, backoff, difference, awaited, floors };
         let goes_on =
             |shard| stays.contains(shard) && !layout.has_all(shard) && !layout.inherits(shard);
         joining.awaited.retain(|key, _| goes_on(shard_of(key)));
         let learns = !layout.is_active() || (0..SHARDS).any(|shard| layout.learns(shard));
         self.joining = learns.then_some(joining);
+        self.drop_former();
         self.leave_shards(now, before, &stays, effects);
         self.place_calls(&stays, &lacking);
         self.ask_donor(now, effects);
+    }
+
+    /// Drops what is left of earlier lives, once nothing is to be compared with it.
+    fn drop_former(&mut self) {
+        if self.joining.as_ref().is_none_or(|joining| joining.lacking.is_empty()) {
+            self.former = Former::default();
+        }
     }
 
     /// Sees to what is left of shards that this node has left, be it in this view or before: a sweep
@@ -214,7 +255,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     // --- the replica -----------------------------------------------------------------------------
 
     /// Asks the next donor, for the first time or again.
-    fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    pub(crate) fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let layout = self.layout.clone();
         let Some(joining) = &mut self.joining else { return };
         if mutant!("zeus_copy_forgets_its_question") {
@@ -240,21 +281,39 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 cursor: 0,
                 calls: None,
             });
+            // Others may not have all that there is.
+            let is_unheard = unheard.is_some();
+            joining.difference = None;
+            if joining.question.is_some() && !is_unheard {
+                let difference = self.begin_difference();
+                let request = self.rng.next_u64().max(1);
+                let joining = self.joining.as_mut().expect("it copies");
+                if difference.is_some() {
+                    (joining.difference, joining.request) = (difference, request);
+                }
+            }
         }
+        let Some(joining) = &mut self.joining else { return };
         joining.backoff.begin(now, self.config.message_loss_timeout);
         match &joining.question {
             Some(Question { donor, shards, owned, cursor, calls }) => {
                 let (request, cursor, shards, owned) = (joining.request, *cursor, *shards, *owned);
-                let message = match *calls {
-                    Some(from) => Message::Call(CallMessage::Read { request, from, shards }),
-                    None => Message::CopyRead { request, cursor, shards, owned },
-                };
-                effects.send(*donor, &message);
+                let (donor, calls) = (*donor, *calls);
+                if let Some(difference) = joining.difference.take() {
+                    self.ask_difference(donor, request, shards, &difference, effects);
+                    self.put_difference(difference);
+                } else {
+                    let message = match calls {
+                        Some(from) => Message::Call(CallMessage::Read { request, from, shards }),
+                        None => Message::CopyRead { request, cursor, shards, owned },
+                    };
+                    effects.send(donor, &message);
+                }
             }
             None if joining.awaited.is_empty() => joining.backoff = Backoff::AT_REST,
             None => {}
         }
-        self.wake_at = self.wake_at.min(joining.backoff.deadline());
+        self.wake_at = self.wake_at.min(self.next_copy());
     }
 
     /// Why a copy is ignored, if it is: it was not asked for, or somebody else was asked.
@@ -287,7 +346,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: a copy that was not asked for");
         };
         let is_named = request == 0;
-        let expects = |question: &Question| question.calls.is_none();
+        let compares = joining.difference.is_some();
+        let expects = |question: &Question| question.calls.is_none() && !compares;
         let is_expected =
             joining.request == request && joining.question.is_some_and(|q| expects(&q));
         if !is_named && !is_expected {
@@ -340,6 +400,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let is_unheard = |shard| unheard.values().any(|shards| shards.contains(shard));
         let copied = Shards::that(|shard| shards.contains(shard) && !is_unheard(shard));
         joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
+        self.drop_former();
         self.end_copy_of_calls(&copied);
     }
 
@@ -374,7 +435,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.ask_donor(now, effects);
     }
 
-    fn copy_entry(&mut self, now: Now, entry: &Entry<'_>, effects: &mut impl Effects<Self>) {
+    pub(crate) fn copy_entry(
+        &mut self,
+        now: Now,
+        entry: &Entry<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
         if !self.layout.learns(shard_of(entry.key)) {
             return;
         }
@@ -434,6 +500,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         joining.backoff.grow(DOUBLINGS_MAX);
+        self.shrink_buckets();
+        let Some(joining) = &mut self.joining else { return };
         if joining.question.is_none() {
             let turn = joining.request as usize % joining.awaited.len().max(1);
             let keys = joining.awaited.keys().cycle().skip(turn);
@@ -559,7 +627,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Whether the replica gets the value of a key with a transaction: it is a follower of each that is
     /// under way in this epoch. `None` if nobody here knows.
-    fn is_under_way(&mut self, key: &[u8], tells_all: bool) -> Option<bool> {
+    pub(crate) fn is_under_way(&mut self, key: &[u8], tells_all: bool) -> Option<bool> {
         let meta = self.meta(key);
         match meta.data {
             DataState::Valid => Some(false),
@@ -590,7 +658,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.rounds.get(key).is_some_and(|round| round.given) && self.owns_by_name(key)
     }
 
-    fn push_entry(&mut self, key: &[u8], is_under_way: bool, entries: &mut Vec<u8>) {
+    pub(crate) fn push_entry(&mut self, key: &[u8], is_under_way: bool, entries: &mut Vec<u8>) {
         let under_way = self.rounds.get(key).map(|round| (round.at, round.requester));
         let settled = self.settled(key);
         let Some(record) = self.table.lock_existing(key) else { return };
@@ -604,7 +672,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
 impl<'a> Entry<'a> {
     /// Of a key that was never written.
-    fn nothing(key: &'a [u8]) -> Self {
+    pub(crate) fn nothing(key: &'a [u8]) -> Self {
         let (version, settled) = (Timestamp::ZERO, Settled::default());
         Self { key, version, is_under_way: false, settled, under_way: None, content: None }
     }

@@ -341,6 +341,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.lanes.next_view = Some(view.clone());
         self.forget_other_cluster(view);
         self.drop_copies();
+        if self.begins_empty(view) {
+            self.set_aside(view);
+        }
         self.reach(now, Stage::Stopped, view.epoch, effects);
     }
 

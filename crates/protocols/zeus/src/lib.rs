@@ -38,6 +38,7 @@
 //! | GRANT, WITHDRAW | owner → extra reader | here is a copy; drop it |
 //! | FLOOR | node ↔ leader | forget what was deleted, up to here |
 //! | COPY_READ, COPY_KEY, COPY, CALLS_READ, CALLS | joining ↔ active replica | what was there before it joined |
+//! | COMPARE, COMPARED, DIFFERENCE_READ, DIFFERENCE | joining ↔ active replica | what is there besides what I have |
 //!
 //! # Costs
 //! A transaction whose keys are owned here: one round trip to the replicas of what it writes. A first
@@ -81,6 +82,7 @@ mod called;
 mod calls;
 mod commit;
 mod deltas;
+mod difference;
 mod directory;
 mod engine;
 mod extra_copies;
@@ -89,6 +91,7 @@ mod extras;
 mod fields;
 mod floor;
 mod follower;
+mod former;
 mod join;
 mod keys;
 mod lanes;
@@ -130,6 +133,7 @@ pub use quorate_machine::Request;
 pub use called::{Answered, CallMessage, CallsCursor, Known, Parts};
 pub use calls::{Attempt, ResultTracker};
 pub use commit::PIPELINE_SLOTS_MAX;
+pub use difference::{DifferenceMessage, KnownRecords};
 pub use engine::{ID, Options};
 pub use extras::{ExtraMessage, ExtraStep};
 pub use fields::{Entries, Entry, Item, Items, Requester, Settled, Slots};
@@ -192,6 +196,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a reader waits for a commit",
         "zeus: a reader's copies are confirmed",
         "zeus: a record is forgotten",
+        "zeus: a record of an earlier life goes",
+        "zeus: a record of an earlier life stays",
         "zeus: a replica has joined",
         "zeus: a request becomes older",
         "zeus: a request is made again",
@@ -358,6 +364,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.observe(clock);
                 self.take_floors(floors);
                 self.on_copy(now, request, next, entries, effects);
+            }
+            Message::Difference(message) => {
+                self.on_difference_message(now, from, message, effects);
             }
             Message::Call(message) => self.on_call_message(now, from, message, effects),
             Message::Look(message) => self.on_look_message(now, from, message, effects),

@@ -48,8 +48,8 @@
 //! come back take in what each other has (`revival.rs`). A life begins with the word that promises have not
 //! waited; once all that it began with is everywhere, and if promises wait, the other word follows.
 //!
-//! **One node restarts, or is not active in the first view that names it.** What it has restored goes, and
-//! it copies everything anew.
+//! **One node restarts, or is not active in the first view that names it.** It begins without records, and
+//! compares those that it has restored (`difference.rs`). What is kept of them is appended once more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -12,6 +12,7 @@ use quorate_types::{MemberNumber, Timestamp};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::called::{Answered, CallMessage};
+use crate::difference::DifferenceMessage;
 use crate::extras::ExtraMessage;
 use crate::fields::{
     Entries, Items, Requester, Settled, Slots, read_content, read_flag, read_item, read_key,
@@ -162,6 +163,8 @@ pub enum Message<'a> {
         /// Records, and entries of the directory.
         entries: Entries<'a>,
     },
+    /// About what a learner has left of an earlier life.
+    Difference(DifferenceMessage<'a>),
     /// About calls of sessions.
     Call(CallMessage<'a>),
     /// About keys that a node reads without a copy.
@@ -313,6 +316,7 @@ impl<'a> Message<'a> {
                 floors.iter().for_each(|floor| writer.u64(*floor));
                 writer.rest(entries.0);
             }
+            Self::Difference(message) => message.encode(writer),
             Self::Call(message) => message.encode(writer),
             Self::Look(message) => message.encode(writer),
             Self::Extra(message) => message.encode(writer),
@@ -399,18 +403,26 @@ impl<'a> Message<'a> {
                 floors: [reader.u64()?, reader.u64()?],
                 entries: Entries::read(&mut reader)?,
             },
-            _ => match CallMessage::read(kind, &mut reader)? {
-                Some(message) => Self::Call(message),
-                None => match LookMessage::read(kind, &mut reader)? {
-                    Some(message) => Self::Look(message),
-                    None => ExtraMessage::read(kind, &mut reader)?
-                        .map(Self::Extra)
-                        .ok_or(Malformed("unknown kind of message"))?,
-                },
-            },
+            _ => {
+                Self::read_other(kind, &mut reader)?.ok_or(Malformed("unknown kind of message"))?
+            }
         };
         reader.end()?;
         Ok(message)
+    }
+
+    /// Reads the fields of a message whose kind another file has.
+    fn read_other(kind: u8, reader: &mut Reader<'a>) -> Result<Option<Self>, Malformed> {
+        if let Some(message) = CallMessage::read(kind, reader)? {
+            return Ok(Some(Self::Call(message)));
+        }
+        if let Some(message) = LookMessage::read(kind, reader)? {
+            return Ok(Some(Self::Look(message)));
+        }
+        if let Some(message) = DifferenceMessage::read(kind, reader)? {
+            return Ok(Some(Self::Difference(message)));
+        }
+        Ok(ExtraMessage::read(kind, reader)?.map(Self::Extra))
     }
 }
 

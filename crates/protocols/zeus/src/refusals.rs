@@ -8,8 +8,9 @@ use quorate_machine::{Command, LaneShared, Table, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, Now};
 
 use crate::commit::PIPELINE_SLOTS_MAX;
+use crate::difference::DifferenceMessage;
 use crate::extras::{ExtraMessage, ExtraStep};
-use crate::fields::{Requester, Settled};
+use crate::fields::{Entries, Requester, Settled};
 use crate::looks::LookMessage;
 use crate::message::{Message, Update};
 use crate::meta::Meta;
@@ -80,18 +81,44 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 };
                 is_other(key).or_else(|| absurd(version))
             }
-            Message::Copy { clock, floors: [known, at], entries, .. } => {
-                let mut refused = absurd(clock.max(known).max(at));
-                for entry in entries.iter() {
-                    let (round, requester) = entry.under_way.unwrap_or_default();
-                    let newest = newest(round.version, requester, entry.settled);
-                    refused = refused
-                        .or_else(|| is_other(entry.key))
-                        .or_else(|| absurd(newest.max(entry.version.version)));
-                }
-                refused
+            Message::Copy { clock, floors, entries, .. } => {
+                self.refuse_copy(now, clock, floors, entries)
             }
+            Message::Difference(DifferenceMessage::Records {
+                clock,
+                floors,
+                known,
+                entries,
+                ..
+            }) => {
+                let rounds = known.iter().map(|(_, settled)| settled.round.version);
+                absurd(rounds.max().unwrap_or_default())
+                    .or_else(|| self.refuse_copy(now, clock, floors, entries))
+            }
+            Message::Difference(DifferenceMessage::Compared { clock, floors, .. }) => {
+                absurd(floors.into_iter().fold(clock, u64::max))
+            }
+            Message::Difference(_) => None,
         }
+    }
+
+    fn refuse_copy(
+        &self,
+        now: Now,
+        clock: u64,
+        floors: [u64; 2],
+        entries: Entries<'_>,
+    ) -> Option<&'static str> {
+        let mut latest = floors.into_iter().fold(clock, u64::max);
+        for entry in entries.iter() {
+            if !self.is_own(entry.key) {
+                return Some(OTHER_LANE);
+            }
+            let (round, requester) = entry.under_way.unwrap_or_default();
+            let newest = newest(round.version, requester, entry.settled);
+            latest = latest.max(newest).max(entry.version.version);
+        }
+        self.is_absurd(now, latest).then_some(ABSURD)
     }
 
     fn refuse_update(&self, now: Now, update: &Update<'_>) -> Option<&'static str> {

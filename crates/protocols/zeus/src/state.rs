@@ -21,6 +21,7 @@ use crate::extra_readers::ExtraReaders;
 use crate::fields::Requester;
 use crate::floor::Floor;
 use crate::follower::Stream;
+use crate::former::Former;
 use crate::join::Joining;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
@@ -131,6 +132,8 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     /// What is to be finished before keys without a live owner belong to their default one.
     pub(crate) recovery: Option<Recovery>,
     pub(crate) joining: Option<Joining>,
+    /// What is left of earlier lives.
+    pub(crate) former: Former,
     pub(crate) sweep: Sweep,
     pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
@@ -173,6 +176,8 @@ pub(crate) struct Counters {
     /// Units that have begun to bounce.
     pub(crate) bounced: u64,
     pub(crate) copied: u64,
+    /// Records of earlier lives that a donor had as well.
+    pub(crate) kept: u64,
     /// Reads of keys without copies here that have ended without a move.
     pub(crate) remote_reads: u64,
     /// Times that one had to begin again.
@@ -211,6 +216,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             streams: BTreeMap::new(),
             recovery: None,
             joining: None,
+            former: Former::default(),
             sweep: Sweep::default(),
             floor: Floor::default(),
             transactions: Transactions::default(),

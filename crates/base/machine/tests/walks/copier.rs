@@ -65,6 +65,19 @@ fn a_comparison_ends_with_the_table() {
     assert!(copier.comparing().is_none() && copier.compares(NodeId(2), 7).is_none());
 }
 
+/// An answer for larger buckets would settle what it says nothing of.
+#[test]
+fn a_question_in_smaller_buckets_has_another_name() {
+    let mut copier = Copier::default();
+    copier.turn_to(Some(NodeId(2)), 7, Some(Comparing::new(100)));
+    copier.lose_patience(DOUBLINGS_MAX, 200);
+    assert!(copier.compares(NodeId(2), 7).is_some(), "the buckets are small enough");
+    copier.lose_patience(DOUBLINGS_MAX, 800);
+    assert!(copier.compares(NodeId(2), 7).is_none(), "it answers another question");
+    let request = copier.request();
+    assert!(copier.compares(NodeId(2), request).is_some());
+}
+
 #[test]
 fn a_wait_is_over_once_and_begins_again() {
     let mut backoff = Backoff::default();

@@ -3,11 +3,11 @@
 use quorate_machine::{CallError, Content, Refusal, ValueKind};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{MemberNumber, NodeId, Timestamp, UnixMillis, WriterId};
-use quorate_wire::Writer;
+use quorate_wire::{Words, Writer};
 use quorate_zeus::{
-    Answered, CallMessage, CallsCursor, Copies, ExtraMessage, ExtraStep, FloorStep, Item, Items,
-    Keys, Known, LookMessage, Message, Parts, Question, Requester, Seen, Settled, Shards, Slots,
-    Update, Versions,
+    Answered, CallMessage, CallsCursor, Copies, DifferenceMessage, ExtraMessage, ExtraStep,
+    FloorStep, Item, Items, Keys, Known, KnownRecords, LookMessage, Message, Parts, Question,
+    Requester, Seen, Settled, Shards, Slots, Update, Versions,
 };
 
 const AT: Timestamp = Timestamp::new(5, WriterId(6));
@@ -139,6 +139,35 @@ fn copies_are_pinned() {
 }
 
 #[test]
+fn comparisons_are_pinned() {
+    let number = b"\x09\0\0\0\0\0\0\0";
+    let shards = Shards::that(|shard| shard == 0 || shard == 255);
+    let ends = [b"\x01\0\0\0\0\0\0\0", &[0; 16][..], b"\0\0\0\0\0\0\0\x80"].concat();
+    let words = Words::pack([9, 9]);
+    let list = [&b"\x10\0\0\0"[..], &words].concat();
+    let words = Words::of(&words);
+    let (request, shift, clock, floors) = (9, 7, 9, [9, 9]);
+    let compare = DifferenceMessage::Compare { request, shift, first: 9, shards, digests: words };
+    check(Message::Difference(compare), &golden(30, &[number, b"\x07", number, &ends, &list]));
+    let compared =
+        DifferenceMessage::Compared { request, clock, floors, records: 9, buckets: words };
+    let head = [&number[..], number, number, number, number].concat();
+    check(Message::Difference(compared), &golden(31, &[&head, &list]));
+    let read = DifferenceMessage::Read { request, shift, shards, buckets: words, held: words };
+    check(Message::Difference(read), &golden(32, &[number, b"\x07", &ends, &list, &list]));
+    let known =
+        KnownRecords::write([(9, Settled { round: AT, owner: MemberNumber(2) })].into_iter());
+    assert_eq!(known, [b"\x01\0\0\0", &number[..], AT_BYTES, b"\x02\0\0\0"].concat());
+    let entry = [KEY, AT_BYTES, b"\0", AT_BYTES, b"\x02\0\0\0\0\0"].concat();
+    let entries = [b"\x01\0\0\0", &entry[..]].concat();
+    let lists = [&known[..], &entries].concat();
+    let known = KnownRecords::check(&known).expect("just written");
+    let entries = quorate_zeus::Entries::check(&entries).expect("a list of one");
+    let records = DifferenceMessage::Records { request, clock, floors, until: 9, known, entries };
+    check(Message::Difference(records), &golden(33, &[&head, &lists]));
+}
+
+#[test]
 fn messages_about_calls_are_pinned() {
     let number = b"\x09\0\0\0\0\0\0\0";
     let find = CallMessage::Find { request: 9, shard: 255, call: CALL, date: 9 };
@@ -214,7 +243,7 @@ fn messages_about_extra_copies_are_pinned() {
 #[test]
 fn lies_are_refused() {
     let refused = |bytes: &[u8]| Message::decode(bytes).expect_err("a lie").0;
-    assert_eq!(refused(b"\x1e"), "unknown kind of message");
+    assert_eq!(refused(b"\x22"), "unknown kind of message");
     assert_eq!(refused(b"\0"), "unknown kind of message");
     let member = golden(7, &[b"\xff\xff\xff\xff\x04\0\0\0\0\0\0\0"]);
     assert_eq!(refused(&member), "a member number beyond its limit");

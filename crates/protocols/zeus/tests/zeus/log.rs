@@ -354,7 +354,7 @@ fn a_node_replays_also_what_it_does_not_keep() {
 }
 
 #[test]
-fn a_node_that_restarts_alone_copies_everything_anew() {
+fn a_node_that_restarts_alone_begins_without_records() {
     let mut cluster = durable();
     cluster.run(1, "write=y:1 write=d:1");
     cluster.expel(&[2]);

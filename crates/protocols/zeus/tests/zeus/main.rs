@@ -6,6 +6,7 @@
 mod calls;
 mod codec;
 mod deltas;
+mod difference;
 mod extras;
 mod lanes;
 mod lies;

@@ -18,8 +18,8 @@ use quorate_types::{
 };
 use quorate_wire::Writer;
 use quorate_zeus::{
-    CallMessage, Config, DataState, Extra, ExtraMessage, ExtraStep, Item, LookMessage, Message,
-    Meta, OwnerState, Request, Zeus,
+    CallMessage, Config, DataState, DifferenceMessage, Extra, ExtraMessage, ExtraStep, Item,
+    LookMessage, Message, Meta, OwnerState, Request, Zeus,
 };
 
 use crate::txn::{Reply, Txn, appended, txn, value_text};
@@ -130,6 +130,10 @@ impl Subject for Replicas {
             Message::Call(CallMessage::Found { .. }) => "found",
             Message::Call(CallMessage::Read { .. }) => "calls_read",
             Message::Call(CallMessage::Copy { .. }) => "calls",
+            Message::Difference(DifferenceMessage::Compare { .. }) => "compare",
+            Message::Difference(DifferenceMessage::Compared { .. }) => "compared",
+            Message::Difference(DifferenceMessage::Read { .. }) => "difference_read",
+            Message::Difference(DifferenceMessage::Records { .. }) => "difference",
             Message::Look(LookMessage::Look { .. }) => "look",
             Message::Look(LookMessage::Seen { .. }) => "seen",
             Message::Look(LookMessage::Check { .. }) => "check",
@@ -249,7 +253,17 @@ fn read(store: &Store<Meta>, key: &str) -> Option<(Meta, Option<String>)> {
 
 /// Whether a message is of a replica that copies what there is, or of its donor.
 pub(crate) fn is_copy(packet: &Packet<Replicas>) -> bool {
-    ["copy_read", "copy", "calls_read", "calls"].contains(&packet.kind())
+    [
+        "copy_read",
+        "copy",
+        "calls_read",
+        "calls",
+        "compare",
+        "compared",
+        "difference_read",
+        "difference",
+    ]
+    .contains(&packet.kind())
 }
 
 /// A cluster of replicas.

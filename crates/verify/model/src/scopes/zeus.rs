@@ -337,7 +337,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-default-owner",
             size: Size::Gate,
-            states: Some(98_634),
+            states: Some(97_939),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),
         },
@@ -365,7 +365,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deltas-replay",
             size: Size::Gate,
-            states: Some(61_753),
+            states: Some(62_674),
             reaches: &[
                 "zeus: a follower is told all of a value",
                 "zeus: a transaction is replayed",
