@@ -14,38 +14,6 @@ use core::ops::Range;
 
 use crate::{PLACES, Table, mutant};
 
-/// Records that can be compared: those of a table, or what else has them in the order of their places.
-pub trait Places {
-    /// Names a record until it is removed.
-    type Handle: Copy;
-    /// How many records there are.
-    fn count(&self) -> usize;
-    /// As [`Table::scan_places`].
-    fn visit_places(
-        &self,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(u64, Self::Handle),
-    ) -> u64;
-}
-
-impl<T: Table> Places for T {
-    type Handle = T::Handle;
-
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn visit_places(
-        &self,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(u64, Self::Handle),
-    ) -> u64 {
-        self.scan_places(from, limit, visit)
-    }
-}
-
 /// Records for which there is a bucket.
 const BUCKET_RECORDS: u64 = 8;
 /// Most buckets that are compared at a time.
@@ -88,7 +56,7 @@ impl Comparing {
     }
 
     /// What to ask the other replica now.
-    pub fn question<T: Places>(
+    pub fn question<T: Table>(
         &self,
         table: &mut T,
         mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
@@ -116,7 +84,7 @@ impl Comparing {
     /// differ. Gives the records in the buckets that do not differ, which are settled; none of them
     /// if the other has too many records for buckets of this size. `None` if this answers no such
     /// question.
-    pub fn take_answer<T: Places>(
+    pub fn take_answer<T: Table>(
         &mut self,
         table: &T,
         records: u64,
@@ -139,7 +107,7 @@ impl Comparing {
 
     /// Takes the answer to a question of records: the buckets before the place `until` are settled.
     /// Gives their records, each with whether the other has said that it does not hold it.
-    pub fn take_records<T: Places>(
+    pub fn take_records<T: Table>(
         &mut self,
         table: &mut T,
         until: u64,
@@ -238,7 +206,7 @@ fn buckets_of(shift: u8) -> u64 {
 /// The answer to a question of digests: the buckets, from `first` on, in which this table holds
 /// something else. None of them if they are too large for what is here. `None` if no correct replica
 /// asks so.
-pub fn compare<T: Places>(
+pub fn compare<T: Table>(
     table: &mut T,
     shift: u8,
     first: u64,
@@ -249,7 +217,7 @@ pub fn compare<T: Places>(
     if !(1..=BUCKETS_MAX).contains(&theirs.len()) || end > buckets_of(shift) {
         return None;
     }
-    if is_too_coarse(shift, table.count() as u64) {
+    if is_too_coarse(shift, table.len() as u64) {
         return Some(Vec::new());
     }
     let own = digests(table, shift, first..end, hash_of);
@@ -263,13 +231,13 @@ pub fn may_ask_for(shift: u8, buckets: impl ExactSizeIterator<Item = u64>) -> bo
 }
 
 /// The records in some buckets, with those.
-fn records_in<T: Places>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
+fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
     let (mut place, end) = (buckets.start << shift, buckets.end << shift);
     // No more than are expected, as a scan does not know where to end.
     let limit = buckets.count() * BUCKET_RECORDS as usize;
     let mut records = Vec::new();
     while place < end {
-        let next = table.visit_places(place, limit, &mut |place, handle| {
+        let next = table.scan_places(place, limit, &mut |place, handle| {
             if place < end {
                 records.push((place >> shift, handle));
             }
@@ -283,7 +251,7 @@ fn records_in<T: Places>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64,
 }
 
 /// The records of a bucket that have hashes, with those.
-pub fn hashes_in<T: Places>(
+pub fn hashes_in<T: Table>(
     table: &mut T,
     shift: u8,
     bucket: u64,
@@ -294,7 +262,7 @@ pub fn hashes_in<T: Places>(
 }
 
 /// For each bucket the sum of the hashes of its records; one without a hash does not count.
-fn digests<T: Places>(
+fn digests<T: Table>(
     table: &mut T,
     shift: u8,
     buckets: Range<u64>,
@@ -322,7 +290,7 @@ impl Held {
 
     /// The records of a bucket that the asking replica lacks. The others are found, which is
     /// remembered; one without a hash is neither.
-    pub fn lacking<T: Places>(
+    pub fn lacking<T: Table>(
         &mut self,
         table: &mut T,
         shift: u8,

@@ -231,6 +231,12 @@ impl<M: Meta> Table for MapTable<M> {
         self.by_key.clear();
         self.records.clear();
     }
+
+    fn set_aside(&mut self) -> Self {
+        let by_key = core::mem::take(&mut self.by_key);
+        let records = core::mem::take(&mut self.records);
+        Self { by_key, records, next: self.next, ..Self::new(self.packed_bytes_max) }
+    }
 }
 
 impl<M: Meta> OrderedTable for MapTable<M> {

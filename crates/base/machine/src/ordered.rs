@@ -138,6 +138,10 @@ impl<T: Table> Table for Ordered<T> {
         self.keys.clear();
         self.table.reset();
     }
+
+    fn set_aside(&mut self) -> Self {
+        Self { table: self.table.set_aside(), keys: core::mem::take(&mut self.keys) }
+    }
 }
 
 impl<T: Table> OrderedTable for Ordered<T> {

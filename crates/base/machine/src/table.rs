@@ -191,6 +191,11 @@ pub trait Table {
     }
     /// Removes every record: a re-joined node starts from nothing.
     fn reset(&mut self);
+    /// Takes all records of this lane out, into a table of their own: none is copied, and this one is left
+    /// without any.
+    fn set_aside(&mut self) -> Self
+    where
+        Self: Sized;
 }
 
 /// A few numbers that the machines of one keyspace share across the lanes of a node: the only

@@ -433,6 +433,37 @@ impl LockedShard<'_> {
         unsafe { pinned.retire(bytes, move || free_all::<M>(old)) };
     }
 
+    /// Takes over the array of a shard, with its records, and leaves it this one's, which is empty. Who uses a
+    /// record of it meanwhile goes on.
+    pub(crate) fn exchange<M: Meta>(
+        &mut self,
+        other: &mut LockedShard<'_>,
+        own_counters: &Counters,
+        other_counters: &Counters,
+    ) {
+        assert!(self.shard.records() == 0, "what is here would be in the other store");
+        let before = [self.bytes(), other.bytes()];
+        let (own, array) = (self.shard.array(), other.shard.array());
+        let records = other.shard.records();
+        other.shard.array.store(Shard::pack(own), Ordering::Release);
+        self.shard.array.store(Shard::pack(array), Ordering::Release);
+        other.shard.records.store(0, Ordering::Relaxed);
+        self.shard.records.store(records, Ordering::Relaxed);
+        core::mem::swap(&mut *self.writer, &mut *other.writer);
+        own_counters.shift_index(before[0], self.bytes());
+        other_counters.shift_index(before[1], other.bytes());
+        // SAFETY: arrays and their records are freed under the mutex only, or with the store.
+        for (pointer, _) in unsafe { array.buckets() }.iter().flat_map(Bucket::entries) {
+            // SAFETY: as above.
+            let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
+            record.sequence().lock();
+            let weight = record.weight();
+            record.sequence().unlock();
+            other_counters.remove(weight);
+            own_counters.add(weight);
+        }
+    }
+
     fn bytes(&self) -> usize {
         let buckets = self.shard.array().len() + self.writer.overflows;
         size_of::<Shard>() + buckets * size_of::<Bucket>()

@@ -288,3 +288,27 @@ fn a_reader_survives_removal_and_reset() {
         assert_eq!((read(&store, b"a"), read(&store, b"b")), (None, None));
     });
 }
+
+/// Who has found a record goes on with it until it lets go, be it in the store that was set aside, or when that
+/// is gone already.
+#[test]
+fn a_reader_survives_what_is_set_aside() {
+    model(3, || {
+        let store = Store::<Number>::new(1);
+        let mut table = store.table(0);
+        set(&mut table, b"a", 1);
+        let reader = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                assert!(matches!(read(&store, b"a"), None | Some(1)));
+                assert!(matches!(read(&store, b"a"), None | Some(1)));
+            }
+        });
+        let mut aside = table.set_aside();
+        assert!(aside.find(b"a").is_some());
+        drop(aside);
+        reader.join().unwrap();
+        assert_eq!(read(&store, b"a"), None);
+        assert_eq!(store.stats().records, 0);
+    });
+}

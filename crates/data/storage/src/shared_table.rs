@@ -20,7 +20,8 @@ use crate::table::{LockedRecord, Writer};
 /// Point access ([`Table::find`], [`Table::lock_key`] and their like) reaches every record, while
 /// [`Table::scan`] and [`Table::len`] cover the lane's own part: between them, the siblings sweep
 /// each record once. [`Table::reset`] empties the whole store, so one lane does it for all, while
-/// the others keep still.
+/// the others keep still; [`Table::set_aside`] takes the lane's own part. What a sibling still does with a
+/// record at that moment is done to one that is set aside.
 ///
 /// Any sibling may remove any record at any moment that it is not locked, so a machine reaches
 /// records by key: [`Table::lock_key`], [`Table::lock_existing`], [`Table::remove_if`]. A handle is
@@ -160,6 +161,10 @@ impl<M: Meta> Table for SharedTable<M> {
 
     fn reset(&mut self) {
         self.0.store.reset();
+    }
+
+    fn set_aside(&mut self) -> Self {
+        Self::new(self.0.store.set_aside(self.0.lane), self.0.lane)
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Store<M: Meta> {
     counters: Box<[Counters]>,
     /// The numbers of each lane for the others.
     numbers: Box<[LaneNumbers]>,
+    /// Whether its records were set aside by another store, of which threads may still know them.
+    is_set_aside: bool,
     meta: PhantomData<fn() -> M>,
 }
 
@@ -69,14 +71,18 @@ impl<M: Meta> Store<M> {
     }
 
     /// The same, which keeps what is said here.
-    pub fn keeping(lanes: u16, Keeps { order, packed_bytes_max }: Keeps) -> Arc<Self> {
+    pub fn keeping(lanes: u16, keeps: Keeps) -> Arc<Self> {
+        Arc::new(Self::empty(lanes, keeps))
+    }
+
+    fn empty(lanes: u16, Keeps { order, packed_bytes_max }: Keeps) -> Self {
         assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
         let watches = Arc::new(Watches::default());
         let counters: Box<[Counters]> =
             (0..lanes).map(|_| Counters::new(Arc::clone(&watches), packed_bytes_max)).collect();
         let parts = counters.iter().map(|counters| Part::new(counters, order)).collect();
         let numbers = (0..lanes).map(|_| LaneNumbers::default()).collect();
-        Arc::new(Self { parts, counters, numbers, meta: PhantomData })
+        Self { parts, counters, numbers, is_set_aside: false, meta: PhantomData }
     }
 
     /// How many lanes there are.
@@ -303,6 +309,18 @@ impl<M: Meta> Store<M> {
         self.watches().note_all();
     }
 
+    /// Takes the records of one lane out, into a store of their own, which keeps no order. None is moved in
+    /// memory. Other threads may go on reading them for as long as they are pinned.
+    pub(crate) fn set_aside(&self, lane: u16) -> Arc<Self> {
+        let counters = self.counters(lane);
+        let keeps = Keeps { order: false, packed_bytes_max: counters.packed_bytes_max };
+        let mut aside = Self::empty(self.lanes(), keeps);
+        aside.is_set_aside = true;
+        aside.part(lane).take_records::<M>(self.part(lane), aside.counters(lane), counters);
+        self.watches().note_all();
+        Arc::new(aside)
+    }
+
     // --- changes -------------------------------------------------------------------------------
 
     pub(crate) fn watches(&self) -> &Watches {
@@ -400,6 +418,10 @@ impl<M: Meta> Store<M> {
 
 impl<M: Meta> Drop for Store<M> {
     fn drop(&mut self) {
+        if self.is_set_aside {
+            // Who has found a record in the other store may read it, or hold its lock.
+            self.reset();
+        }
         for shard in self.parts.iter_mut().flat_map(|part| &mut part.shards) {
             // SAFETY: neither a reader nor a table borrows the store any more. Memory that was
             // retired before is no longer in a shard.
@@ -535,6 +557,17 @@ impl Part {
             }
         });
         reverse_bucket(next)
+    }
+
+    /// Takes all records of a part over. This one is empty, and no other thread knows it.
+    fn take_records<M: Meta>(&self, other: &Self, own: &Counters, others: &Counters) {
+        for (shard, other) in self.shards.iter().zip(&other.shards) {
+            let mut other = other.lock();
+            shard.lock().exchange::<M>(&mut other, own, others);
+        }
+        if let Some(order) = &other.order {
+            order.clear(others);
+        }
     }
 
     /// Removes every record.

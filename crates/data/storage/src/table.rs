@@ -350,6 +350,10 @@ impl<M: Meta> Table for LaneTable<M> {
         store.part(self.0.lane).reset::<M>(store.counters(self.0.lane));
         store.watches().note_all();
     }
+
+    fn set_aside(&mut self) -> Self {
+        Self::new(self.0.store.set_aside(self.0.lane), self.0.lane)
+    }
 }
 
 impl<M: Meta> fmt::Debug for LaneTable<M> {

@@ -30,6 +30,8 @@ enum Step {
     Remove(u16),
     Scan(usize),
     Reset,
+    /// The records are set aside, and some of them come back.
+    SetAside,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -44,7 +46,11 @@ fn step() -> impl Strategy<Value = Step> {
         3 => key.clone().prop_map(Step::Clear),
         4 => key.prop_map(Step::Remove),
         1 => (1usize..50).prop_map(Step::Scan),
-        1 => prop_oneof![9 => Just(Step::Scan(7)), 1 => Just(Step::Reset)],
+        1 => prop_oneof![
+            8 => Just(Step::Scan(7)),
+            1 => Just(Step::Reset),
+            1 => Just(Step::SetAside),
+        ],
     ]
 }
 
@@ -96,6 +102,24 @@ fn apply<T: Table<Meta = Triple>>(table: &mut T, step: &Step) -> BTreeSet<Vec<u8
         }
         Step::Scan(limit) => return scan_keys(table, limit),
         Step::Reset => table.reset(),
+        Step::SetAside => {
+            let mut aside = table.set_aside();
+            assert!(table.is_empty() && scan_keys(table, 7).is_empty());
+            for (key, (meta, value)) in dump(&mut aside) {
+                let handle = aside.find(&key).expect("a key just scanned");
+                if key.len() % 2 == 0 {
+                    aside.remove(handle);
+                    continue;
+                }
+                let handle = table.find_or_insert(&key);
+                let mut record = table.lock(handle);
+                record.set_meta(meta);
+                if let Some((bytes, at)) = &value {
+                    record.set_content(content(bytes, *at));
+                }
+            }
+            return scan_keys(&mut aside, 7);
+        }
     }
     BTreeSet::new()
 }

@@ -94,6 +94,42 @@ fn readers_see_whole_versions_in_order_while_lanes_write_grow_and_remove() {
     assert_eq!(store.stats(), Store::<Triple>::new(LANES).stats());
 }
 
+/// While others read, a lane sets its records aside, takes some of them back, and drops the rest.
+#[test]
+fn readers_go_on_while_records_are_set_aside() {
+    let store = Store::<Triple>::new(1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut scratch = Vec::new();
+                while !done.load(Ordering::Relaxed) {
+                    for number in 0..500 {
+                        read_version(&store, &key_of(number), &mut scratch);
+                    }
+                }
+            });
+        }
+        let mut table = store.table(0);
+        for version in 1..100 {
+            for number in 0..500 {
+                write_version(&mut table, &key_of(number), version);
+            }
+            let mut aside = table.set_aside();
+            assert_eq!((table.len(), aside.len()), (0, 500));
+            for number in 0..250 {
+                let handle = aside.find(&key_of(number)).expect("it was written");
+                assert_eq!(aside.lock(handle).meta().0[0], version);
+                aside.remove(handle);
+                write_version(&mut table, &key_of(number), version);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    store.table(0).reset();
+    assert_eq!(store.stats(), Store::<Triple>::new(1).stats());
+}
+
 fn write_lane(table: &mut LaneTable<Triple>, lane: u16) {
     let mine = |number: &u32| lane_of_key(&key_of(*number), LANES).0 == lane;
     for version in 1..200 {

@@ -22,7 +22,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::difference::{
-    Comparing, Held, Places as _, Question, compare, hashes_in, is_outgrown, may_ask_for,
+    Comparing, Held, Question, compare, hashes_in, is_outgrown, may_ask_for,
 };
 use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::placement::shard_of;
@@ -32,7 +32,7 @@ use quorate_wire::{Malformed, Reader, Words, Writer};
 use crate::fields::{
     Entries, Entry, Settled, begin_list, count_one, elements, read_list, read_shards,
 };
-use crate::former::{Former, value_hash, whole_hash};
+use crate::former::{self, value_hash, whole_hash};
 use crate::layout::Shards;
 use crate::message::Message;
 use crate::meta::Meta;
@@ -271,7 +271,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// The comparison with a new donor, if there is anything to compare.
     pub(crate) fn begin_difference(&self) -> Option<Difference> {
-        let records = self.former.count();
+        let records = self.left();
         let compares = records > 0 && !mutant!("zeus_former_records_not_compared");
         compares
             .then(|| Difference { comparing: Comparing::new(records), received: BTreeMap::new() })
@@ -287,12 +287,10 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let Difference { comparing, received } = difference;
+        let Some(former) = &mut self.former else { return };
         let (shift, hash) = (comparing.shift(), SeededHash::new(request));
-        let by_value = comparing.asks_for_records();
-        let question = comparing.question(&mut self.former, |former, handle| {
-            let record = former.get(handle).filter(|it| shards.contains(shard_of(&it.key)))?;
-            Some(if by_value { record.value_hash(&hash) } else { record.whole_hash(&hash) })
-        });
+        let hash_of = former::hasher(shards, request, comparing.asks_for_records());
+        let question = comparing.question(former, hash_of);
         match question {
             Question::Digests { first, digests } => {
                 let digests = &Words::pack(digests);
@@ -321,16 +319,16 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects: &mut impl Effects<Self>,
     ) {
         let Some((mut difference, shards)) = self.take_difference() else { return };
-        let equal = difference.comparing.take_answer(&self.former, records, buckets.iter());
+        let Some(former) = &mut self.former else { return };
+        let equal = difference.comparing.take_answer(former, records, buckets.iter());
         let Some(equal) = equal else {
             self.put_difference(difference);
             return effects.ignored("zeus: an answer to no such comparison");
         };
-        for handle in equal {
-            let is_asked = |key: &[u8]| shards.contains(shard_of(key));
-            if self.former.get(handle).is_some_and(|record| is_asked(&record.key)) {
-                self.keep_former(now, handle, None, effects);
-            }
+        let hash_of = former::hasher(shards, 0, true);
+        let equal = equal.into_iter().filter(|handle| hash_of(former, *handle).is_some());
+        for handle in equal.collect::<Vec<_>>() {
+            self.keep_left(now, handle, None, effects);
         }
         self.go_on_comparing(now, difference, effects);
     }
@@ -350,38 +348,33 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.put_difference(difference);
             return effects.ignored("zeus: an answer to no such comparison");
         }
-        let (shift, hash) = (difference.comparing.shift(), SeededHash::new(request));
-        let by_value = |former: &mut Former, handle| {
-            let record = former.get(handle).filter(|it| shards.contains(shard_of(&it.key)))?;
-            Some(record.value_hash(&hash))
-        };
+        let Some(former) = &mut self.former else { return };
+        let shift = difference.comparing.shift();
+        let hash_of = former::hasher(shards, request, true);
         let mut held = BTreeMap::new();
         for bucket in difference.comparing.asked() {
-            let records = hashes_in(&mut self.former, shift, *bucket, by_value);
+            let records = hashes_in(former, shift, *bucket, &hash_of);
             held.extend(records.into_iter().map(|(handle, hash)| (hash, handle)));
         }
         for (hash, settled) in known.iter() {
-            let Some(record) = held.get(&hash).and_then(|handle| self.former.get(*handle)) else {
-                continue;
-            };
-            difference.received.insert(record.key.clone(), record.version);
-            self.keep_former(now, held[&hash], Some(settled), effects);
+            let handle = held.remove(&hash);
+            let kept =
+                handle.and_then(|handle| self.keep_left(now, handle, Some(settled), effects));
+            difference.received.extend(kept);
         }
         for entry in entries.iter() {
             self.copy_entry(now, &entry, effects);
             difference.received.insert(entry.key.into(), entry.version);
         }
+        let Some(former) = &mut self.former else { return };
         let none = core::iter::empty();
-        let rest = difference.comparing.take_records(&mut self.former, until, none, by_value);
-        for (handle, _) in rest {
-            let is_asked = |key: &[u8]| shards.contains(shard_of(key));
-            if !self.former.get(handle).is_some_and(|record| is_asked(&record.key)) {
-                continue;
-            }
+        let rest = difference.comparing.take_records(former, until, none, &hash_of);
+        let rest = rest.into_iter().filter(|(handle, _)| hash_of(former, *handle).is_some());
+        for (handle, _) in rest.collect::<Vec<_>>() {
             effects.probe("zeus: a record of an earlier life goes");
             match mutant!("zeus_former_keeps_the_deleted") {
-                true => self.keep_former(now, handle, None, effects),
-                false => _ = self.former.take(handle),
+                true => _ = self.keep_left(now, handle, None, effects),
+                false => _ = self.take_left(handle),
             }
         }
         if !difference.comparing.asks_for_records() {
@@ -390,24 +383,23 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.go_on_comparing(now, difference, effects);
     }
 
-    /// The donor has this version of a key: it is as if it had come in a copy.
-    fn keep_former(
+    /// The donor has this version of a key: it is as if it had come in a copy. Gives both.
+    fn keep_left(
         &mut self,
         now: Now,
-        handle: usize,
+        handle: T::Handle,
         settled: Option<Settled>,
         effects: &mut impl Effects<Self>,
-    ) {
-        let Some(record) = self.former.take(handle) else { return };
-        let mut packed = Vec::new();
-        let (key, version) = (&*record.key, record.version);
-        let settled = settled.unwrap_or(record.settled());
-        let content = record.content(&mut packed);
+    ) -> Option<(Key, Timestamp)> {
+        let left = self.take_left(handle)?;
+        let (key, version, content) = (&*left.key, left.version, left.content());
+        let settled = settled.unwrap_or(left.settled);
         effects.probe("zeus: a record of an earlier life stays");
         let entry = Entry { version, settled, content, ..Entry::nothing(key) };
         self.copy_entry(now, &entry, effects);
         self.counters.copied -= 1;
         self.counters.kept += 1;
+        Some((left.key, left.version))
     }
 
     /// Goes on to what differs, to the next buckets, or to the calls.
@@ -417,7 +409,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         mut difference: Difference,
         effects: &mut impl Effects<Self>,
     ) {
-        let goes_on = difference.comparing.go_on(self.former.count());
+        let goes_on = difference.comparing.go_on(self.left());
         let request = self.rng.next_u64().max(1);
         let Some(joining) = &mut self.joining else { return };
         joining.difference = goes_on.then_some(difference);
@@ -427,7 +419,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// No answer has come in time. A question in smaller buckets has another name.
     pub(crate) fn shrink_buckets(&mut self) {
-        let records = self.table.len() + self.former.count();
+        let records = self.table.len() + self.left();
         let Some(joining) = &mut self.joining else { return };
         let difference = joining.difference.as_mut();
         if difference.is_some_and(|it| it.comparing.shrink_buckets(records)) {

@@ -27,7 +27,6 @@ use crate::called::{CallMessage, CallsCursor, Parts};
 use crate::difference::Difference;
 use crate::fields::{Entries, Entry, Settled};
 use crate::follower::Applied;
-use crate::former::Former;
 use crate::layout::{Layout, Shards};
 use crate::message::Message;
 use crate::meta::{DataState, Meta, OwnerState};
@@ -208,7 +207,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Drops what is left of earlier lives, once nothing is to be compared with it.
     fn drop_former(&mut self) {
         if self.joining.as_ref().is_none_or(|joining| joining.lacking.is_empty()) {
-            self.former = Former::default();
+            self.former = None;
         }
     }
 

@@ -21,7 +21,6 @@ use crate::extra_readers::ExtraReaders;
 use crate::fields::Requester;
 use crate::floor::Floor;
 use crate::follower::Stream;
-use crate::former::Former;
 use crate::join::Joining;
 use crate::lanes::Lanes;
 use crate::layout::Layout;
@@ -133,7 +132,7 @@ pub struct Zeus<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) recovery: Option<Recovery>,
     pub(crate) joining: Option<Joining>,
     /// What is left of earlier lives.
-    pub(crate) former: Former,
+    pub(crate) former: Option<T>,
     pub(crate) sweep: Sweep,
     pub(crate) floor: Floor,
     pub(crate) transactions: Transactions<X>,
@@ -216,7 +215,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             streams: BTreeMap::new(),
             recovery: None,
             joining: None,
-            former: Former::default(),
+            former: None,
             sweep: Sweep::default(),
             floor: Floor::default(),
             transactions: Transactions::default(),

@@ -4,17 +4,24 @@ use quorate_machine::{LaneShared, OrderedTable, Table};
 use quorate_types::LaneId;
 
 /// Calls `before_lock` with the table and the key before each lock of a record that a machine asks for
-/// by its key. What another lane could do at that moment, the test can do there.
+/// by its key. What another lane could do at that moment, the test can do there. Records that were set aside
+/// are not observed.
 #[derive(Debug)]
 pub struct Observed<T, F> {
     table: T,
-    before_lock: F,
+    before_lock: Option<F>,
 }
 
 impl<T: Table, F: FnMut(&mut T, &[u8])> Observed<T, F> {
     /// Over a table.
     pub fn new(table: T, before_lock: F) -> Self {
-        Self { table, before_lock }
+        Self { table, before_lock: Some(before_lock) }
+    }
+
+    fn note_lock(&mut self, key: &[u8]) {
+        if let Some(before_lock) = &mut self.before_lock {
+            before_lock(&mut self.table, key);
+        }
     }
 }
 
@@ -43,17 +50,17 @@ impl<T: Table + 'static, F: FnMut(&mut T, &[u8]) + 'static> Table for Observed<T
     }
 
     fn lock_key(&mut self, key: &[u8], value_len: usize) -> Self::Record<'_> {
-        (self.before_lock)(&mut self.table, key);
+        self.note_lock(key);
         self.table.lock_key(key, value_len)
     }
 
     fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
-        (self.before_lock)(&mut self.table, key);
+        self.note_lock(key);
         self.table.lock_existing(key)
     }
 
     fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&Self::Record<'_>) -> bool) -> bool {
-        (self.before_lock)(&mut self.table, key);
+        self.note_lock(key);
         self.table.remove_if(key, dead)
     }
 
@@ -84,6 +91,10 @@ impl<T: Table + 'static, F: FnMut(&mut T, &[u8]) + 'static> Table for Observed<T
 
     fn reset(&mut self) {
         self.table.reset();
+    }
+
+    fn set_aside(&mut self) -> Self {
+        Self { table: self.table.set_aside(), before_lock: None }
     }
 }
 

@@ -88,6 +88,37 @@ fn each_lane_reaches_every_key_and_sweeps_its_own() {
 }
 
 #[test]
+fn a_lane_sets_its_own_part_aside() {
+    let store = Store::<Noted>::new(LANES);
+    let empty = store.stats();
+    let mut tables = [store.shared_table(0), store.shared_table(1)];
+    let keys: BTreeSet<_> = (0..100).map(key_of).collect();
+    for key in &keys {
+        tables[0].lock_key(key, 1).set_content(content(b"v", None));
+    }
+    let own = |key: &&Vec<u8>| lane_of_key(key, LANES).0 == 1;
+    let (mine, others): (BTreeSet<_>, BTreeSet<_>) =
+        keys.iter().cloned().partition(|key| own(&key));
+    let handle = tables[0].find(mine.first().unwrap()).unwrap();
+    let before = store.stats();
+    let mut aside = tables[1].set_aside();
+    assert_eq!((scan(&mut aside), scan(&mut tables[0])), (mine.clone(), others.clone()));
+    assert!(tables[1].is_empty() && tables[0].try_lock(handle).is_none(), "it is in no index");
+    let [left, taken] = [store.stats(), aside.store().stats()];
+    assert_eq!((left.records, taken.records), (others.len() as u64, mine.len() as u64));
+    assert_eq!(left.bytes + taken.bytes, before.bytes + empty.bytes);
+    // The key begins anew here, and is what it was there.
+    let key = mine.first().unwrap();
+    tables[0].lock_key(key, 1).set_content(content(b"new", None));
+    assert_eq!(aside.lock_existing(key).unwrap().content().unwrap().bytes, b"v");
+    assert!(aside.remove_if(key, |_| true));
+    assert_eq!(tables[1].lock_existing(key).unwrap().content().unwrap().bytes, b"new");
+    drop(aside);
+    tables[1].reset();
+    assert_eq!(store.stats(), empty);
+}
+
+#[test]
 fn remove_if_asks_under_the_lock_and_removes_what_any_lane_made() {
     let store = Store::<Noted>::new(LANES);
     let empty = store.stats();
