@@ -213,6 +213,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_floors_of_a_copy_not_appended",
+        home: "zeus",
+        guard: "who has copied everything has the floors in its log",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_floor_above_a_copy",
         home: "zeus",
         guard: "a log has no floor above what is still being copied",

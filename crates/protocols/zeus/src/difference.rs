@@ -325,6 +325,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.put_difference(difference);
             return effects.ignored("zeus: an answer to no such comparison");
         };
+        // What was not compared has no hash, under any name.
         let hash_of = former::hasher(shards, 0, true);
         let equal = equal.into_iter().filter(|handle| hash_of(former, *handle).is_some());
         for handle in equal.collect::<Vec<_>>() {

@@ -60,6 +60,8 @@ pub(crate) struct Joining {
     /// The floors of those that a node in doubt has heard. It takes them over when it has heard all: a key that
     /// it lacks is not older than what another one tells of it only because a third has a higher floor.
     floors: [u64; 2],
+    /// Whether the log has the floors that are in force once everything has come.
+    keeps_floors: bool,
 }
 
 /// What a donor is asked for.
@@ -113,6 +115,11 @@ impl Joining {
             && (self.awaited.is_empty() || mutant!("zeus_joins_without_awaited"))
     }
 
+    /// Whether everything has come, and the log has the floors that are in force then.
+    fn is_at_end(&self) -> bool {
+        self.is_complete() && self.keeps_floors
+    }
+
     /// Whether a revived node has heard the others, and has what they have.
     pub(crate) fn has_heard(&self, layout: &Layout) -> bool {
         let is_heard = |key: &Key| !layout.has_all(shard_of(key));
@@ -138,8 +145,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.layout.is_live()
             && !self.lanes.is_stopped()
             && (self.layout.may_place || !self.layout.is_active())
-            && self.joining.as_ref().is_none_or(Joining::is_complete)
+            && self.joining.as_ref().is_none_or(Joining::is_at_end)
             && self.log.has_copied()
+    }
+
+    /// Appends the floors when everything has come: a log that is cut short before that has none, and one
+    /// that isn't must have them before anybody relies on this node.
+    pub(crate) fn keep_floors(&mut self, effects: &mut impl Effects<Self>) {
+        let Some(joining) = &mut self.joining else { return };
+        if joining.keeps_floors || !joining.is_complete() {
+            return;
+        }
+        joining.keeps_floors = true;
+        if !mutant!("zeus_floors_of_a_copy_not_appended") {
+            self.append_floors(effects);
+            self.log.note_copied();
+        }
     }
 
     // --- what there is to copy -------------------------------------------------------------------
@@ -191,8 +212,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         });
         let backoff = Backoff::default();
         let difference = difference.filter(|_| question.is_some());
-        let mut joining =
-            Joining { lacking, unheard, question, request, backoff, difference, awaited, floors };
+        let mut joining = Joining {
+            lacking,
+            unheard,
+            question,
+            request,
+            backoff,
+            difference,
+            awaited,
+            floors,
+            keeps_floors: false,
+        };
         let goes_on =
             |shard| stays.contains(shard) && !layout.has_all(shard) && !layout.inherits(shard);
         joining.awaited.retain(|key, _| goes_on(shard_of(key)));

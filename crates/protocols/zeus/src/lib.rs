@@ -256,6 +256,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Machine for Zeus
             Event::Tick => self.on_tick(now, effects),
         }
         self.settle_changes(now, effects);
+        self.keep_floors(effects);
     }
 
     fn restore(&mut self, entry: &[u8]) -> Result<(), Unreadable> {

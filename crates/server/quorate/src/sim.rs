@@ -210,7 +210,8 @@ fn write_script(args: &Options, seed: u64, options: &quorate_sim::Options) -> an
     let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(args.shrink) };
     let (_, recorded) = record(seed, options);
     let failing = recorded.filter(|script| script.expect().is_some());
-    let shortest = failing.map(|script| {
+    let is_recorded = failing.is_some();
+    let shortest = failing.and_then(|script| {
         let tell = |left, [ops, faults, messages]: [usize; 3]| {
             bar.set_position(args.shrink - left);
             bar.set_message(format!("{ops} ops, {faults} faults, {messages} messages"));
@@ -219,7 +220,14 @@ fn write_script(args: &Options, seed: u64, options: &quorate_sim::Options) -> an
     });
     bar.finish_and_clear();
     std::panic::set_hook(hook);
-    let Some(script) = shortest else { return Ok(()) };
+    let Some(script) = shortest else {
+        if is_recorded {
+            eprintln!(
+                "seed {seed} can't be shortened: what was recorded of it does not fail in the same way"
+            );
+        }
+        return Ok(());
+    };
     let path = args.script.clone();
     let path = path.unwrap_or_else(|| format!("sim-{}-{seed}.txt", options.engine).into());
     std::fs::write(&path, script.to_string())

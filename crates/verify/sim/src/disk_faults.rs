@@ -60,6 +60,7 @@ pub(crate) const DISK_PROBES: &[(&str, Faults)] = &[
     ("disk: has no room for a node that begins", Faults { full: true, ..NO }),
     ("disk: is full", Faults { full: true, ..NO }),
     ("disk: is slow", Faults { slow: true, ..NO }),
+    ("disk: the power of a group goes", NO),
     ("disk: the power of all nodes goes", NO),
 ];
 

@@ -10,8 +10,9 @@
 
 use quorate_machine::Rng;
 use quorate_meerkat::Isolation;
-use quorate_node::EngineConfig;
+use quorate_node::{Durability, EngineConfig};
 use quorate_types::NodeSet;
+use quorate_types::placement::{self, SHARDS};
 
 use crate::Faults;
 use crate::disk_faults::{Failing, WithARequest};
@@ -49,6 +50,8 @@ pub(crate) struct Nemesis {
     operator_rng: Rng,
     /// When the power of all nodes goes.
     power_rng: Rng,
+    /// When that of a group goes, while other nodes live.
+    group_rng: Rng,
     /// What else happens to disks.
     disk_rng: Rng,
     faults: Faults,
@@ -74,6 +77,7 @@ impl Nemesis {
             rng: world.rng.fork(),
             operator_rng: Rng::new(seed ^ u64::from_le_bytes(*b"requests")),
             power_rng: Rng::new(seed ^ u64::from_le_bytes(*b"blackout")),
+            group_rng: Rng::new(seed ^ u64::from_le_bytes(*b"a street")),
             disk_rng: Rng::new(seed ^ u64::from_le_bytes(*b"troubles")),
             faults,
             partitioned: false,
@@ -162,6 +166,13 @@ impl Nemesis {
             faults.extend(self.draw_rot(world));
             world.with_a_request = WithARequest { after: 0, faults };
             return;
+        }
+        if world.has_disks() && self.group_rng.chance(1, 8) {
+            let dark = Fault::Dark(self.draw_group(world));
+            if self.is_fair(world, dark) {
+                world.with_a_request = WithARequest { after: 0, faults: vec![dark] };
+                return;
+            }
         }
         let mut drawn: Vec<Fault> = self.draw(world).into_iter().collect();
         if world.has_disks() {
@@ -377,6 +388,20 @@ impl Nemesis {
         Fault::Clock(process, self.rng.below(2 * most + 1) as i64 - most as i64)
     }
 
+    /// The nodes that have some key of some keyspace.
+    fn draw_group(&mut self, world: &World) -> NodeSet {
+        let rng = &mut self.group_rng;
+        let keyspace = &world.keyspaces[rng.below(world.keyspaces.len() as u64) as usize];
+        let group = keyspace.groups[rng.below(keyspace.groups.len() as u64) as usize];
+        let shard = rng.below(SHARDS as u64) as usize;
+        match (keyspace.group_size(), world.newest_view()) {
+            (Some(size), Some(view)) => {
+                placement::group(shard, view.placed, size).into_iter().collect()
+            }
+            _ => group,
+        }
+    }
+
     /// Applies the fault, if it doesn't take out too much.
     pub(crate) fn apply(&mut self, world: &mut World, fault: Fault) {
         if !self.active || !self.is_fair(world, fault) {
@@ -395,6 +420,17 @@ impl Nemesis {
                 world.note_outage();
                 world.probe("disk: the power of all nodes goes", 1);
                 for node in 0..world.nodes.len() {
+                    if world.nodes[node].up {
+                        world.check_interval(node);
+                        world.end_process(node, true);
+                        self.died(world, Process::Node(node));
+                    }
+                }
+            }
+            Fault::Dark(nodes) => {
+                world.note_sound();
+                world.probe("disk: the power of a group goes", 1);
+                for node in nodes.into_iter().map(|node| world.index(node)).collect::<Vec<_>>() {
                     if world.nodes[node].up {
                         world.check_interval(node);
                         world.end_process(node, true);
@@ -497,6 +533,12 @@ impl Nemesis {
             }
             Fault::Reconnect => true,
             Fault::Blackout => world.has_disks(),
+            Fault::Dark(nodes) => {
+                // What was acknowledged is on its disks, whoever else is down.
+                let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
+                let is_kept = |it: &Keyspace| it.durability == Durability::Sync;
+                world.has_disks() && world.keyspaces.iter().all(is_kept) && nodes.is_subset(all)
+            }
             Fault::Rot(node) => node_exists(node) && world.may_rot(node),
             Fault::DiskFails { node, .. } => node_exists(node) && world.has_disks(),
             Fault::DiskFull { node, .. } | Fault::DiskSlow { node, .. } => {

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use quorate_types::{Duration, KeyspaceId};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
 
 use crate::disk_faults::Failing;
 use crate::intent::Intent;
@@ -74,6 +74,8 @@ pub(crate) enum Fault {
     Kill(Process),
     /// All nodes lose power at once.
     Blackout,
+    /// These do, and the others live.
+    Dark(NodeSet),
     /// It dies instead of sending one of its next messages, after this many.
     Ambush(Process, u64),
     Start(Process),
@@ -232,6 +234,10 @@ impl fmt::Display for Fault {
             }
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
             Self::Blackout => f.write_str("blackout"),
+            Self::Dark(nodes) => {
+                let names: Vec<String> = nodes.into_iter().map(|node| node.0.to_string()).collect();
+                write!(f, "dark {}", names.join("+"))
+            }
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
             Self::Rate { node, ppm, span } => {
@@ -377,6 +383,11 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
     Ok(match (verb, words) {
         ("blackout", []) => Fault::Blackout,
+        ("dark", [nodes]) => {
+            let nodes: Result<NodeSet, String> =
+                nodes.split('+').map(|text| Ok(NodeId(node(text)? as u16 + 1))).collect();
+            Fault::Dark(nodes?)
+        }
         ("reconnect", []) => Fault::Reconnect,
         ("member", [verb, subject, "at", at]) => {
             let (_, wish) = *Wish::ALL.iter().find(|(name, _)| name == verb).ok_or_else(wrong)?;

@@ -2,6 +2,7 @@
 
 mod agreement;
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -172,34 +173,43 @@ fn execute(
 ) -> (Result<Run, Box<Failure>>, Option<Script>) {
     let mut simulation = None;
     let phases = || simulation.insert(Simulation::new(seed, options, script, record)).run();
-    let crash = match catch_unwind(AssertUnwindSafe(phases)) {
+    let text = match catch_unwind(AssertUnwindSafe(phases)) {
         Ok(result) => {
             let mut simulation = simulation.expect("it has run");
             let script = record.then(|| simulation.script());
             let result = match result {
-                Ok(()) => simulation.judge(),
+                Ok(()) => {
+                    let setup = simulation.setup.clone();
+                    let judged = catch_unwind(AssertUnwindSafe(|| simulation.judge()));
+                    judged.unwrap_or_else(|panic| {
+                        Err(crash(seed, format!("the judge: {} ({setup})", said(&*panic))))
+                    })
+                }
                 Err((kind, message)) => Err(simulation.fail(kind, message)),
             };
             return (result, script);
         }
-        Err(panic) => panic,
+        Err(panic) => said(&*panic),
     };
-    let text = crash
-        .downcast_ref::<String>()
-        .cloned()
-        .or_else(|| crash.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_else(|| "panic".to_owned());
     match simulation {
         Some(mut simulation) => {
             let script = record.then(|| simulation.script());
             (Err(simulation.fail(FailureKind::Crash, text)), script)
         }
-        None => {
-            let (trace, history) = (Vec::new(), None);
-            let kind = FailureKind::Crash;
-            (Err(Box::new(Failure { seed, kind, message: text, trace, history })), None)
-        }
+        None => (Err(crash(seed, text)), None),
     }
+}
+
+/// What a panic has said.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panic").to_owned()
+}
+
+/// A failure of which nothing is left but what was said.
+fn crash(seed: u64, message: String) -> Box<Failure> {
+    let (kind, trace, history) = (FailureKind::Crash, Vec::new(), None);
+    Box::new(Failure { seed, kind, message, trace, history })
 }
 
 /// The result of many runs.

@@ -33,7 +33,7 @@ fn assert_passes(options: &Options, seeds: u64, least_ops: u64) -> Vec<(&'static
     if let Some(failure) = result.failures.first() {
         // Recorded and shrunk as `quorate sim` does it, for the person who reads the failure.
         let script = record(failure.seed, options).1.expect("it failed a moment ago");
-        let short = shrink(&script, 100, |_, _| ());
+        let short = shrink(&script, 100, |_, _| ()).expect("it fails");
         let read: Script = short.to_string().parse().expect("scripts are written to be read");
         let again = replay(&read, false).expect_err("it is the script of a failure");
         assert_eq!(again.kind, failure.kind);

@@ -6,7 +6,7 @@ mod in_doubt;
 use quorate_harness::Logs;
 use quorate_machine::{Machine as _, Outcome, Rng};
 use quorate_storage::Store;
-use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role};
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp};
 use quorate_zeus::{Config, DataState, Zeus};
 
 use crate::calls::permit;
@@ -539,6 +539,35 @@ fn floors_come_back() {
     assert_eq!(cluster.machine_of(2, "y").floor(), floor);
     cluster.deliver_all();
     assert_eq!(cluster.run(3, "read=y read=d"), [None, Some("1".to_owned())]);
+}
+
+/// While a node copies its log has no floors. When it has copied everything it has them: otherwise a key that is
+/// absent had another version at this node than at the others after the next loss of power, and a WATCH
+/// of it would fail.
+#[test]
+fn floors_of_a_copy_come_back() {
+    let collect_every = Some(Duration::from_millis(20));
+    let mut cluster = cluster(Logs::Sync, Replicas { collect_every, ..Replicas::default() });
+    cluster.run(1, "write=y:1 write=d:1");
+    cluster.run(1, "del=y");
+    cluster.run_for(Duration::from_secs(1));
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    cluster.restart(2, 7);
+    cluster.set_role(2, Role::Shadow);
+    for _ in 0..20 {
+        cluster.deliver_all();
+        cluster.flush_logs();
+    }
+    assert!(cluster.is_caught_up(2));
+    cluster.set_role(2, Role::Active);
+    let floor = cluster.machine_of(2, "y").floor();
+    assert_ne!(floor, Timestamp::ZERO);
+    assert_eq!(cluster.machine_of(1, "y").floor(), floor);
+    cut_all(&mut cluster);
+    assert_eq!(cluster.machine_of(2, "y").floor(), floor);
+    cluster.deliver_all();
+    assert_eq!(cluster.run(2, "read=y read=d"), [None, Some("1".to_owned())]);
 }
 
 #[test]
