@@ -213,6 +213,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_floor_above_an_owner",
+        home: "zeus",
+        guard: "who comes back with a group hears of owners whose rounds the floor has passed",
+        checks: &[ZEUS_LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "zeus_floors_of_a_copy_not_appended",
         home: "zeus",
         guard: "who has copied everything has the floors in its log",

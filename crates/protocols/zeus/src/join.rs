@@ -510,17 +510,32 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;
+        let (known, before) = match self.forgot_round(key) {
+            true => (Timestamp::ZERO, Settled::default()),
+            false => (meta.round, self.settled(key)),
+        };
         match under_way.filter(|_| !mutant!("zeus_copy_without_rounds")) {
-            Some((round, requester)) if round > meta.round => {
-                let settled = settled.max(self.settled(key));
+            Some((round, requester)) if round > known => {
+                let settled = settled.max(before);
                 self.begin_round(key, round, requester, settled, OwnerState::Invalid);
                 self.drive(now, key, effects);
             }
-            None if settled.round > meta.round => {
+            None if settled.round > known => {
                 self.settle(now, key, settled.round, settled.owner, effects);
             }
             _ => self.adopt_beneath(now, key, settled, effects),
         }
+    }
+
+    /// Whether this node has come back from its log, where no rounds are, and has heard of none of this key. Then
+    /// the floor, which is above the rounds of old keys, says nothing of it: whoever owns the key by name
+    /// knows better.
+    fn forgot_round(&mut self, key: &[u8]) -> bool {
+        let is_unheard = |record: T::Record<'_>| record.meta().round == Timestamp::ZERO;
+        self.layout.revived
+            && !self.rounds.contains_key(key)
+            && self.table.lock_existing(key).is_none_or(is_unheard)
+            && !mutant!("zeus_floor_above_an_owner")
     }
 
     pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {

@@ -6,7 +6,8 @@
 //! for longer for the keys that it owns. Until all have answered it has not recovered, so no default owner
 //! uses a key that somebody owns by name, and who joins is told of no owners by it. Nor does it know the
 //! rounds of keys whose owners are gone, and others remember them: the rounds that it begins later are above
-//! all clocks that it has heard of by then, so above all rounds.
+//! all clocks that it has heard of by then, so above all rounds. The floor may have passed the round by which
+//! somebody owns a key: what it hears of owners counts all the same.
 //!
 //! **Heirs** hear the others in the same way. They begin a shard anew when all nodes that had it have died for
 //! good. A node outside the group that owns one of its keys has the value, too, so they ask every live

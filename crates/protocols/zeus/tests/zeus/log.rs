@@ -257,6 +257,31 @@ fn who_lives_on_keeps_what_it_owns_of_a_group_that_lost_power() {
     }
 }
 
+/// The floor has risen above the round by which the node outside has got the key. It still owns it.
+#[test]
+fn an_owner_that_lives_on_keeps_keys_that_are_older_than_the_floor() {
+    let collect_every = Some(Duration::from_millis(20));
+    let replicas = Replicas { replicas: Some(2), collect_every, ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "write=d:1");
+    cluster.run(1, "write=d2:1");
+    cluster.run(1, "del=d2");
+    cluster.run_for(Duration::from_secs(1));
+    let floor = cluster.machine_of(2, "d").floor();
+    assert!(cluster.meta(2, "d").round < floor);
+    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    cluster.run_for(MLT * 5);
+    assert_eq!(cluster.machine_of(2, "d").floor(), floor);
+    assert_eq!(cluster.writers("d"), [1]);
+    cluster.run(2, "append=d:!");
+    assert_eq!(cluster.run(3, "read=d"), [Some("1!".to_owned())]);
+    assert_eq!(cluster.writers("d"), [2]);
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
 /// With four nodes and two replicas `d` belongs to 2 and 3. Node 1 has agreed to give it to node 4, which dies
 /// while 2 and 3 have lost the value.
 #[test]
