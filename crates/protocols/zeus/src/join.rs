@@ -528,8 +528,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// Whether this node has come back from its log, where no rounds are, and has heard of none of this key. Then
-    /// the floor, which is above the rounds of old keys, says nothing of it: whoever owns the key by name
-    /// knows better.
+    /// the floor, which is above the rounds of old keys, says nothing of it: a member that owns the key by
+    /// name knows better.
     fn forgot_round(&mut self, key: &[u8]) -> bool {
         let is_unheard = |record: T::Record<'_>| record.meta().round == Timestamp::ZERO;
         self.layout.revived

@@ -534,7 +534,7 @@ impl Nemesis {
             Fault::Reconnect => true,
             Fault::Blackout => world.has_disks(),
             Fault::Dark(nodes) => {
-                // What was acknowledged is on its disks, whoever else is down.
+                // What was acknowledged is on its disks, also if other nodes are down.
                 let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
                 let is_kept = |it: &Keyspace| it.durability == Durability::Sync;
                 world.has_disks() && world.keyspaces.iter().all(is_kept) && nodes.is_subset(all)
