@@ -25,14 +25,13 @@ use quorate_machine::difference::{
     Comparing, Held, Question, compare, hashes_in, is_outgrown, may_ask_for,
 };
 use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
-use quorate_types::placement::shard_of;
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::fields::{
     Entries, Entry, Settled, begin_list, count_one, elements, read_list, read_shards,
 };
-use crate::former::{self, value_hash, whole_hash};
+use crate::former::{self, value_hash};
 use crate::layout::Shards;
 use crate::message::Message;
 use crate::meta::Meta;
@@ -223,6 +222,11 @@ impl<'a> DifferenceMessage<'a> {
     }
 }
 
+/// The entry of the directory that a donor compares: what it has under way is nothing that a learner has left.
+fn donors_entry(meta: &Meta) -> Option<Settled> {
+    Some(meta.settled())
+}
+
 /// How far a learner has come with a donor that it compares with.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Difference {
@@ -289,7 +293,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let Difference { comparing, received } = difference;
         let Some(former) = &mut self.former else { return };
         let (shift, hash) = (comparing.shift(), SeededHash::new(request));
-        let hash_of = former::hasher(shards, request, comparing.asks_for_records());
+        let hash_of = former::left_hasher(shards, request, comparing.asks_for_records());
         let question = comparing.question(former, hash_of);
         match question {
             Question::Digests { first, digests } => {
@@ -326,7 +330,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return effects.ignored("zeus: an answer to no such comparison");
         };
         // What was not compared has no hash, under any name.
-        let hash_of = former::hasher(shards, 0, true);
+        let hash_of = former::left_hasher(shards, 0, true);
         let equal = equal.into_iter().filter(|handle| hash_of(former, *handle).is_some());
         for handle in equal.collect::<Vec<_>>() {
             self.keep_left(now, handle, None, effects);
@@ -351,7 +355,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let Some(former) = &mut self.former else { return };
         let shift = difference.comparing.shift();
-        let hash_of = former::hasher(shards, request, true);
+        let hash_of = former::left_hasher(shards, request, true);
         let mut held = BTreeMap::new();
         for bucket in difference.comparing.asked() {
             let records = hashes_in(former, shift, *bucket, &hash_of);
@@ -363,6 +367,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 handle.and_then(|handle| self.keep_left(now, handle, Some(settled), effects));
             difference.received.extend(kept);
         }
+        self.counters.copied += entries.iter().len() as u64;
         for entry in entries.iter() {
             self.copy_entry(now, &entry, effects);
             difference.received.insert(entry.key.into(), entry.version);
@@ -398,7 +403,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         effects.probe("zeus: a record of an earlier life stays");
         let entry = Entry { version, settled, content, ..Entry::nothing(key) };
         self.copy_entry(now, &entry, effects);
-        self.counters.copied -= 1;
         self.counters.kept += 1;
         Some((left.key, left.version))
     }
@@ -448,24 +452,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         shards.iter().all(vouches) && !self.layout.revived
     }
 
-    /// Gives the hash under which a donor has a record of one of these shards: by its version, or whole.
-    fn hasher(
-        shards: Shards,
-        request: u64,
-        by_value: bool,
-    ) -> impl Fn(&mut T, T::Handle) -> Option<u64> {
-        let hash = SeededHash::new(request);
-        move |table, handle| {
-            let record = table.try_lock(handle)?;
-            if !shards.contains(shard_of(record.key())) {
-                return None;
-            }
-            let meta = record.meta();
-            let value = value_hash(&hash, record.key(), meta.version);
-            Some(if by_value { value } else { whole_hash(&hash, value, meta.settled()) })
-        }
-    }
-
     /// A learner asks in which buckets this node has something else.
     fn on_compare(
         &mut self,
@@ -479,7 +465,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.vouches_for(from, shards) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
-        let hash_of = Self::hasher(*shards, request, false);
+        let hash_of = former::hasher(*shards, request, false, donors_entry);
         let Some(buckets) = compare(&mut self.table, shift, first, theirs.iter(), hash_of) else {
             return effects.refused("zeus: a comparison beyond the limit");
         };
@@ -508,7 +494,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if is_outgrown(shift, self.table.len()) {
             return effects.ignored("zeus: a difference in buckets that are too large by now");
         }
-        let hash_of = Self::hasher(*shards, request, true);
+        let hash_of = former::hasher(*shards, request, true, donors_entry);
         let mut held = Held::new(held.iter());
         let (mut known, mut entries) = (begin_list(0), Entries::begin());
         let mut until = None;

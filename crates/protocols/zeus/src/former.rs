@@ -46,29 +46,42 @@ pub(crate) fn value_hash(hash: &SeededHash, key: &[u8], version: Timestamp) -> u
 }
 
 /// The hash of a record: of its key, its version, and its entry of the directory.
-pub(crate) fn whole_hash(hash: &SeededHash, value: u64, settled: Settled) -> u64 {
+fn whole_hash(hash: &SeededHash, value: u64, settled: Settled) -> u64 {
     let [round, driver] = settled.round.to_words();
     hash.of(&value.to_le_bytes(), [round, driver | u64::from(settled.owner.0) << 32])
 }
 
-/// Gives the hash under which a record is left that belongs to one of these shards and whose version is known
-/// to be committed: by its version, or whole.
+/// Gives the hash under which a learner has left a record of one of these shards: by its version, or whole. It
+/// has none unless its version is known to be committed.
+pub(crate) fn left_hasher<T: Table<Meta = Meta>>(
+    shards: Shards,
+    request: u64,
+    by_value: bool,
+) -> impl Fn(&mut T, T::Handle) -> Option<u64> {
+    hasher(shards, request, by_value, |meta| {
+        let is_committed =
+            meta.data == DataState::Valid || mutant!("zeus_former_records_uncommitted");
+        is_committed.then(|| settled(meta))
+    })
+}
+
+/// The same of a record with this entry of the directory, if it counts.
 pub(crate) fn hasher<T: Table<Meta = Meta>>(
     shards: Shards,
     request: u64,
     by_value: bool,
+    settled: impl Fn(&Meta) -> Option<Settled>,
 ) -> impl Fn(&mut T, T::Handle) -> Option<u64> {
     let hash = SeededHash::new(request);
     move |table, handle| {
         let record = table.try_lock(handle)?;
         let meta = record.meta();
-        let is_committed =
-            meta.data == DataState::Valid || mutant!("zeus_former_records_uncommitted");
-        if !is_committed || !shards.contains(shard_of(record.key())) {
+        let settled = settled(&meta)?;
+        if !shards.contains(shard_of(record.key())) {
             return None;
         }
         let value = value_hash(&hash, record.key(), meta.version);
-        Some(if by_value { value } else { whole_hash(&hash, value, settled(&meta)) })
+        Some(if by_value { value } else { whole_hash(&hash, value, settled) })
     }
 }
 

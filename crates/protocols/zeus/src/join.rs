@@ -382,6 +382,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !is_named && !is_expected {
             return effects.ignored("zeus: a copy that was not asked for");
         }
+        self.counters.copied += entries.iter().len() as u64;
         for entry in entries.iter() {
             self.copy_entry(now, &entry, effects);
         }
@@ -473,7 +474,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.layout.learns(shard_of(entry.key)) {
             return;
         }
-        self.counters.copied += 1;
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
         let hears_all = self.layout.in_doubt || self.layout.inherits(shard_of(entry.key));
         // A revived node gives its other lanes their parts of all that it has restored.

@@ -158,6 +158,15 @@ fn who_loses_its_donor_begins_anew_with_what_is_left() {
     assert_agreement(&mut cluster, 3_000);
 }
 
+/// What was under way with `y` ends, and node 3 has it.
+fn assert_ends_well(cluster: &mut Cluster, tag: u64) {
+    cluster.run_for(MLT * 20);
+    assert!(cluster.is_caught_up(3) && cluster.outcome(tag).is_some());
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(MLT * 5);
+    cluster.assert_quiet(["y".to_owned()]);
+}
+
 /// A transaction is under way that the node has applied before it was expelled: it comes with its update, and
 /// not from what was left.
 #[test]
@@ -176,11 +185,7 @@ fn what_is_not_committed_is_not_left() {
     cluster.run_some(MLT, |packet| !is_late(packet.kind()));
     assert!(!cluster.is_caught_up(3), "it waits for what is under way");
     assert_eq!(cluster.record(3, "y").and_then(|(_, value)| value), None);
-    cluster.run_for(MLT * 20);
-    assert!(cluster.is_caught_up(3) && cluster.outcome(tag).is_some());
-    cluster.set_role(3, Role::Active);
-    cluster.run_for(MLT * 5);
-    cluster.assert_quiet(["y".to_owned()]);
+    assert_ends_well(&mut cluster, tag);
 }
 
 /// A round is under way that the node has heard of before it was expelled.
@@ -200,11 +205,7 @@ fn what_is_not_settled_is_not_left() {
     cluster.set_role(3, Role::Shadow);
     cluster.run_some(MLT, |packet| !is_late(packet.kind()));
     assert_ne!(cluster.meta(3, "y").state, OwnerState::Valid, "it has heard of the round");
-    cluster.run_for(MLT * 20);
-    assert!(cluster.is_caught_up(3) && cluster.outcome(tag).is_some());
-    cluster.set_role(3, Role::Active);
-    cluster.run_for(MLT * 5);
-    cluster.assert_quiet(["y".to_owned()]);
+    assert_ends_well(&mut cluster, tag);
 }
 
 /// With two copies of each key a node compares with several donors.
