@@ -304,7 +304,7 @@ fn a_reader_survives_what_is_set_aside() {
                 assert!(matches!(read(&store, b"a"), None | Some(1)));
             }
         });
-        let mut aside = table.set_aside();
+        let aside = table.set_aside();
         assert!(aside.find(b"a").is_some());
         drop(aside);
         reader.join().unwrap();

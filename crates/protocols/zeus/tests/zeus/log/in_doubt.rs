@@ -79,7 +79,7 @@ fn a_copy_that_is_cut_short_in_the_log_deletes_nothing() {
             cluster.submit(1, &change(text));
             for _ in 0..20 {
                 cluster.tick(Duration::from_millis(5));
-                cluster.deliver_some(|packet| !packet.is(0, 3, "copy"));
+                cluster.deliver_some(|packet| !packet.is(0, 3, "difference"));
             }
         }
     }
