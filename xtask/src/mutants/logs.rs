@@ -10,6 +10,20 @@ const ZEUS_POWER: Check = Tests("zeus", "power::");
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "hermes_survivor_does_not_doubt",
+        home: "hermes",
+        guard: "who has lived on while others came back from their logs replays what they may have lost",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_lost_version_not_told_of",
+        home: "hermes",
+        guard: "and tells them of it when they replay an older version",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_ack_before_durable",
         home: "hermes",
         guard: "an acknowledgement leaves behind the entry that it promises",
@@ -215,7 +229,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeus_floor_above_an_owner",
         home: "zeus",
-        guard: "who comes back with a group hears of owners whose rounds the floor has passed",
+        guard: "to who comes back with a group the floor says nothing of rounds, until all have told it of theirs",
         checks: &[ZEUS_LOG],
         in_gate: true,
     },

@@ -244,6 +244,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_waits_for_what_is_forgotten",
+        home: "meerkat",
+        guard: "it is one where no member is missing: nobody knows more than such logs say",
+        checks: &[LOSSES],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_doubtful_shadow_counts",
         home: "meerkat",
         guard: "a log that nothing has waited for is no vote beside a member that lives",

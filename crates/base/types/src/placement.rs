@@ -39,7 +39,7 @@ pub fn rank(shard: usize, node: NodeId) -> impl Ord {
 /// as many nodes as survive the loss of any minority, and 3 at least.
 pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = placed.into_iter().collect();
-    nodes.sort_by_key(|node| rank(shard, *node));
+    nodes.sort_by_cached_key(|node| rank(shard, *node));
     nodes.truncate(group_size(replicas, placed.len()));
     nodes
 }

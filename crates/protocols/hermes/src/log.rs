@@ -306,6 +306,17 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.doubt_records();
     }
 
+    /// Others serve again that have come back from their logs, and this replica has lived on. It has all that was
+    /// acknowledged, and they may have lost the ends of their logs.
+    pub(crate) fn doubt_as_survivor(&mut self, effects: &mut impl Effects<Self>) {
+        if mutant!("hermes_survivor_does_not_doubt") {
+            return;
+        }
+        effects.probe("hermes: lives on among others that have come back");
+        self.doubt_what_others_have(true);
+        self.floors.lived_on = true;
+    }
+
     /// Nobody has more than this replica has: what an earlier life has left is a part of it.
     pub(crate) fn inherit(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         effects.probe("hermes: a group goes on with what its eldest member has");

@@ -94,6 +94,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             && !mutant!("hermes_group_has_no_heir");
         let shadow = me.role == Role::Shadow && !is_heir;
         self.take_restored(now, view, !shadow, effects);
+        if was_live && !shadow && !self.active.is_subset(survivors) {
+            self.doubt_as_survivor(effects);
+        }
         self.enter_cluster(view.cluster, effects);
         if is_heir && self.is_replica {
             self.inherit(now, effects);
@@ -187,7 +190,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub(crate) fn replay(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
         let mut record = self.table.lock(handle);
         let mut meta = record.meta();
-        debug_assert_eq!(meta.state, State::Invalid, "only Invalid keys are replayed");
+        debug_assert!(
+            matches!(meta.state, State::Invalid | State::Valid),
+            "what is driven already is not replayed"
+        );
         if mutant!("hermes_replay_under_new_timestamp") {
             meta.timestamp.version += 2;
         }
@@ -263,6 +269,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 meta.state == State::Invalid && self.is_orphan(&meta) && !self.is_base(&meta);
             if lost && (!owned_only || self.owns(handle)) {
                 effects.probe("hermes: sweep replays an orphan");
+                self.sweep.replays = true;
+                self.replay(now, handle, effects);
+            } else if !owned_only && self.floors.may_be_lost_by_others(&meta) {
+                effects.probe("hermes: a survivor replays what others may have lost");
                 self.sweep.replays = true;
                 self.replay(now, handle, effects);
             }

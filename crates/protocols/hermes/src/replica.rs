@@ -211,12 +211,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 // Its sender holds this version, too.
                 self.count_ack(now, handle, inv.timestamp, from, effects);
             }
-        } else if !inv.rmw && (!meta.unsettled || mutant!("hermes_write_under_rmw_acknowledged")) {
+        } else if !inv.rmw && !self.floors.has_unsettled(&meta) {
             drop(record);
             self.send_ack(from, inv, effects);
         } else {
             // A stale read-modify-write must not commit, and a write must not before the newer
-            // read-modify-write that did not see it (H12): its coordinator hears of what overtook it.
+            // read-modify-write that did not see it (H12), nor before a newer version that its coordinator may
+            // have lost: it hears of what overtook it.
             effects.probe(if inv.rmw {
                 "hermes: counter-INV"
             } else {

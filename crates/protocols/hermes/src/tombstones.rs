@@ -96,6 +96,9 @@ pub(crate) struct Floors {
     agreed: u64,
     /// Whether this replica came back from a log, and may hold what others lack.
     came_back: bool,
+    /// Whether it has lived on while others came back from their logs: of each key they may lack the newest
+    /// version, or have an older one.
+    pub(crate) lived_on: bool,
     /// Whether a key that is absent here may be in the log of another replica.
     in_doubt: bool,
     /// How far the log must be durable for what this replica has prepared.
@@ -148,6 +151,7 @@ impl Default for Floors {
             doubted: false,
             agreed: 0,
             came_back: false,
+            lived_on: false,
             in_doubt: false,
             prepared_at: Lsn::START,
         }
@@ -184,6 +188,19 @@ impl Floors {
     pub(crate) fn doubt(&mut self, came_back: bool) {
         self.doubted = !mutant!("hermes_restored_floor_not_doubted");
         self.came_back = came_back && !mutant!("hermes_floor_rises_in_doubt");
+    }
+
+    /// Whether others may lack the version that is here.
+    pub(crate) fn may_be_lost_by_others(&self, meta: &Meta) -> bool {
+        self.lived_on && meta.state == State::Valid && !meta.is_blank()
+    }
+
+    /// Whether an older write must hear of this version: it may be a read-modify-write that did not see it, or
+    /// be lost elsewhere.
+    pub(crate) fn has_unsettled(&self, meta: &Meta) -> bool {
+        let is_settled = !meta.unsettled || mutant!("hermes_write_under_rmw_acknowledged");
+        !is_settled
+            || self.may_be_lost_by_others(meta) && !mutant!("hermes_lost_version_not_told_of")
     }
 
     pub(crate) fn note_version(&mut self, deleted: bool, version: u64) {
@@ -468,6 +485,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return self.check_all_queues(Instant::ZERO);
         }
         self.floors.came_back = false;
+        self.floors.lived_on = false;
         if let Some(committed) = &mut self.floors.shadow {
             *committed = version.max(*committed);
             return;

@@ -402,8 +402,8 @@ where
         }
     }
 
-    /// TAKE_IN: too few of those who came back with their logs are active, and these shadows have kept what
-    /// the others lack.
+    /// TAKE_IN: too few that know of the last epoch are active, and these shadows have kept what the others may
+    /// lack.
     pub(crate) fn on_take_in(
         &mut self,
         now: Now,
@@ -423,7 +423,7 @@ where
         let former = former.intersection(shadows);
         let (lanes, epoch) = (self.config.lanes, self.epoch());
         let change = self.change.as_mut().expect("lane 0 changes epochs");
-        if change.taken_in != former && self.doubts {
+        if change.taken_in != former {
             effects.probe("meerkat: takes in what a shadow has kept");
             change.taken_in = former;
             change.doubtful = u64::MAX >> (u64::BITS - u32::from(lanes));
@@ -716,6 +716,7 @@ where
         }
         self.revives = false;
         self.unheard = NodeSet::EMPTY;
+        self.takes_in = false;
         self.floor_published = 0;
         self.absence_floor = 0;
         self.table.set_cell(FLOOR, 0);

@@ -58,7 +58,7 @@ pub(crate) struct Copying {
     cursor: u64,
     /// The last key that came, if there are more at the same cursor.
     after: Option<Vec<u8>>,
-    done: bool,
+    pub(crate) done: bool,
     copied: u64,
     /// The keys whose whole values this learner has asked for, and when.
     bases_asked: BTreeMap<Vec<u8>, Instant>,

@@ -249,7 +249,8 @@ where
             assert!(self.recoveries.is_empty(), "a frozen lane takes nothing over");
         }
         // A node without replicas has nothing to compare, and becomes active without waiting for it.
-        let is_whole = self.life == 0 || self.copying.is_done() || self.held() == 0;
+        let has_copied = self.copying.is_done() || self.is_reconciling();
+        let is_whole = self.life == 0 || has_copied || self.held() == 0;
         assert!(is_whole || !self.active, "what an earlier life left is not served");
         let waiting = self.lines.values().flatten();
         for (_, slot) in waiting {

@@ -55,7 +55,7 @@ where
         }
         let hears = is_active || mutant!("meerkat_learner_copies_before_the_release");
         let tells = self.revives || !mutant!("meerkat_gone_on_and_says_nothing");
-        asks && tells && hears || answers && self.revives
+        asks && tells && hears || answers && (self.revives || self.takes_in)
     }
 
     /// Whether this shadow still has what came back from its log as it came.
@@ -76,6 +76,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         self.copying = Copying::default();
+        self.takes_in = true;
         self.unheard = former;
         self.reconcile(now, effects);
     }
@@ -83,6 +84,7 @@ where
     /// Each view asks all of its replicas anew.
     pub(crate) fn begin_reconciling(&mut self) {
         self.unheard = NodeSet::EMPTY;
+        self.takes_in = self.doubts;
         if self.doubts && self.active {
             self.copying = Copying::default();
             self.unheard = self.view.active().without(self.config.node);
@@ -91,7 +93,7 @@ where
 
     /// Asks the next replica, or says that all have answered.
     pub(crate) fn reconcile(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        if !self.doubts || !self.active || self.phase != Phase::Frozen {
+        if !self.takes_in || !self.active || self.phase != Phase::Frozen {
             return;
         }
         let shared = |lane: &Self, donor| lane.given_by(donor) & lane.held();
@@ -109,6 +111,10 @@ where
         }
         effects.probe("meerkat: takes in what its log has lost");
         self.copying = Copying::default();
+        if self.life > 0 {
+            // It had copied everything when it became active.
+            self.copying.done = true;
+        }
         if self.config.lane.0 > 0 {
             let epoch = self.epoch();
             effects.mail(LaneId(0), Mail::Settled { epoch });

@@ -282,6 +282,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) doubts: bool,
     /// The replicas whose state this lane has yet to take in.
     pub(crate) unheard: NodeSet,
+    /// Whether this lane takes in what others have, since one of them may have kept more.
+    pub(crate) takes_in: bool,
     /// What this lane has handed to lane 0, for snapshots, from a freeze or from a restart until it goes on.
     pub(crate) handed: Unhashed<Option<Box<Restored>>>,
     /// Whether the driver keeps what is appended.
@@ -366,6 +368,7 @@ where
             revives: false,
             doubts: false,
             unheard: NodeSet::EMPTY,
+            takes_in: false,
             handed: Unhashed::default(),
             keeps_log: Unhashed::default(),
             saved: Unhashed::default(),

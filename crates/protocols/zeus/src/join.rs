@@ -131,6 +131,11 @@ impl Joining {
         self.unheard.is_empty()
     }
 
+    /// Whether some member that is asked because nobody else has all of a shard has not answered yet.
+    pub(crate) fn is_unheard(&self, shard: usize) -> bool {
+        self.unheard.values().any(|shards| shards.contains(shard))
+    }
+
     /// Whether a key has come, if there is one.
     pub(crate) fn has_copied(&self, key: &[u8]) -> bool {
         !self.lacking.contains(shard_of(key)) && !self.awaited.contains_key(key)
@@ -426,9 +431,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             self.adopt_floors(floors);
         }
         let Some(joining) = &mut self.joining else { return };
-        let (unheard, lacking) = (&joining.unheard, joining.lacking);
-        let is_unheard = |shard| unheard.values().any(|shards| shards.contains(shard));
-        let copied = Shards::that(|shard| shards.contains(shard) && !is_unheard(shard));
+        let lacking = joining.lacking;
+        let copied = Shards::that(|shard| shards.contains(shard) && !joining.is_unheard(shard));
         joining.lacking = Shards::that(|shard| lacking.contains(shard) && !copied.contains(shard));
         self.drop_former();
         self.end_copy_of_calls(&copied);
@@ -510,32 +514,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
         }
         let Entry { key, settled, under_way, .. } = *entry;
-        let (known, before) = match self.forgot_round(key) {
-            true => (Timestamp::ZERO, Settled::default()),
-            false => (meta.round, self.settled(key)),
-        };
         match under_way.filter(|_| !mutant!("zeus_copy_without_rounds")) {
-            Some((round, requester)) if round > known => {
-                let settled = settled.max(before);
+            Some((round, requester)) if round > meta.round => {
+                let settled = settled.max(self.settled(key));
                 self.begin_round(key, round, requester, settled, OwnerState::Invalid);
                 self.drive(now, key, effects);
             }
-            None if settled.round > known => {
+            None if settled.round > meta.round => {
                 self.settle(now, key, settled.round, settled.owner, effects);
             }
             _ => self.adopt_beneath(now, key, settled, effects),
         }
-    }
-
-    /// Whether this node has come back from its log, where no rounds are, and has heard of none of this key. Then
-    /// the floor, which is above the rounds of old keys, says nothing of it: a member that owns the key by
-    /// name knows better.
-    fn forgot_round(&mut self, key: &[u8]) -> bool {
-        let is_unheard = |record: T::Record<'_>| record.meta().round == Timestamp::ZERO;
-        self.layout.revived
-            && !self.rounds.contains_key(key)
-            && self.table.lock_existing(key).is_none_or(is_unheard)
-            && !mutant!("zeus_floor_above_an_owner")
     }
 
     pub(crate) fn repeat_copy(&mut self, now: Now, effects: &mut impl Effects<Self>) {

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use quorate_machine::{
     Backoff, Command, DetMap, Effects, LaneShared, Record as _, Rng, Table, Timeouts, mutant,
 };
+use quorate_types::placement::shard_of;
 use quorate_types::{
     Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Timestamp, View, WriterId,
     lane_of_key,
@@ -284,7 +285,13 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
             return Meta::default();
         }
         let at = self.floor.absent_at();
-        Meta { version: at, round: at, ..Meta::default() }
+        // The logs that a revived node comes back from have no rounds. Until all have told it of their own, the floor
+        // says nothing of the round by which one of them owns a key.
+        let has_rounds = !self.layout.revived
+            || self.joining.as_ref().is_none_or(|it| !it.is_unheard(shard_of(key)))
+            || mutant!("zeus_floor_above_an_owner");
+        let round = if has_rounds { at } else { Timestamp::ZERO };
+        Meta { version: at, round, ..Meta::default() }
     }
 
     pub(crate) fn meta(&mut self, key: &[u8]) -> Meta {

@@ -1,4 +1,5 @@
-//! What a loss of all power may take with it where promises do not wait for the log (`async`).
+//! What a loss of power may take with it where promises do not wait for the log (`async`): that of all nodes,
+//! or of so many that nobody is left who has what some keys' replicas had promised.
 //!
 //! An update that is answered is in the logs of its replicas, and on their disks when the interval and a
 //! flush are over (docs/src/durability.md). So the world notes for each lane the time of the first entry that
@@ -11,16 +12,17 @@
 //! or all power goes once more and its disk is damaged, then the ends of the logs of the others are lost, as the
 //! interval allows.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_check::Loss;
+use quorate_machine::Outcome;
 use quorate_node::{Durability, EngineConfig, KeyspaceLane};
 use quorate_types::placement::{self, SHARDS};
-use quorate_types::{KeyspaceId, Lsn, NodeId, NodeSet, View};
+use quorate_types::{Epoch, KeyspaceId, Lsn, MemberNumber, NodeId, NodeSet, Role, Tag, View};
 
 use crate::keyspaces::Keyspace;
-use crate::process::LaneHost;
-use crate::world::{MS, World};
+use crate::process::{LaneHost, Node};
+use crate::world::{Answer, MS, World};
 
 /// How much later than said a lane may begin a flush: its turns are not arbitrarily close.
 const LATE_MAX: u64 = MS;
@@ -45,6 +47,36 @@ impl Unflushed {
     }
 }
 
+/// What clients wait for. A node that lives on may answer after an outage what it did before it, and then the
+/// client doesn't hear it: it could not tell whether that is lost.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    asked: BTreeMap<u64, KeyspaceId>,
+    unheard: BTreeSet<u64>,
+}
+
+impl Awaited {
+    /// A node is asked for something.
+    pub(crate) fn ask(&mut self, tag: Tag, keyspace: KeyspaceId) {
+        self.asked.insert(tag.0, keyspace);
+    }
+
+    /// What a keyspace has been asked for so far may be lost, whatever the answer says.
+    fn lose(&mut self, keyspace: KeyspaceId) {
+        let lost = self.asked.iter().filter(|(_, of)| **of == keyspace);
+        self.unheard.extend(lost.map(|(tag, _)| *tag));
+    }
+
+    /// What a client hears of an answer.
+    pub(crate) fn answer(&mut self, mut answer: Answer) -> Answer {
+        self.asked.remove(&answer.tag.0);
+        if self.unheard.remove(&answer.tag.0) && matches!(answer.outcome, Outcome::Done(_)) {
+            answer.outcome = Outcome::Unknown;
+        }
+        answer
+    }
+}
+
 /// What a node had when its process ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
@@ -59,21 +91,53 @@ impl Left {
     pub(crate) const NOTHING: Self = Self { until: 0, is_holder: false };
 }
 
-/// A time at which no node was left that ran.
+/// A time at which no node was left that ran, or no replica of some keys.
 pub(crate) struct Outage {
     at: u64,
+    /// When it was over for those that lived on: all of them had a view in which some that it took serve again.
+    /// Before that they may show what others have lost.
+    over: Option<u64>,
+    /// The last member before it, and the first view in which a later one of the same nodes serves.
+    last_number: MemberNumber,
+    back: Option<Epoch>,
     /// The last time that power went before any node was in a view again.
     until: u64,
     /// By index of the node: what those had that were active members.
     left: Vec<Option<Left>>,
     /// Those that were active, whatever their disks have kept.
     active: NodeSet,
+    /// The active ones that go on, and have in memory what they had.
+    survivors: NodeSet,
     /// The nodes among which keys are placed.
     placed: NodeSet,
     /// The keyspaces in which some node may have lacked what another had come back with.
     in_doubt: Vec<KeyspaceId>,
     /// The keyspaces that lost a node before the others had what it had come back with.
     lost_in_doubt: Vec<KeyspaceId>,
+}
+
+impl Outage {
+    /// The groups of a keyspace that have lost what they had promised: all of its active members, or so many
+    /// that no quorum is left which has decided.
+    fn groups(&self, keyspace: &Keyspace) -> Vec<NodeSet> {
+        let groups: Vec<NodeSet> = match keyspace.group_size() {
+            Some(size) => (0..SHARDS)
+                .map(|shard| placement::group(shard, self.placed, size).into_iter().collect())
+                .collect(),
+            None => keyspace.groups.clone(),
+        };
+        let has_quorum = |group: NodeSet| match keyspace.engine {
+            EngineConfig::Meerkat(_) => self.survivors.is_majority_of(group),
+            _ => !self.survivors.intersection(group).is_empty(),
+        };
+        let serves = |group: NodeSet| !self.active.intersection(group).is_empty();
+        groups.into_iter().filter(|group| serves(*group) && !has_quorum(*group)).collect()
+    }
+}
+
+/// Whether what a keyspace promises is at first in memory only.
+fn is_kept_in_memory(keyspace: &Keyspace) -> bool {
+    keyspace.durability == Durability::Async
 }
 
 /// What is to be known of a loss while a run goes on.
@@ -127,10 +191,10 @@ impl World {
         }
     }
 
-    /// The processes of all nodes are about to end.
-    pub(crate) fn note_outage(&mut self) {
+    /// The processes of these nodes are about to end.
+    pub(crate) fn note_outage(&mut self, dark: NodeSet) {
         let Some(view) = self.newest_view() else { return };
-        let (active, placed) = (view.active(), view.placed);
+        let (active, placed, last_number) = (view.active(), view.placed, view.last_number);
         if active.is_empty() {
             // Nobody has served since the last one.
             if let Some(outage) = self.outages.last_mut() {
@@ -138,8 +202,9 @@ impl World {
             }
             return;
         }
+        let survivors = self.survivors(dark);
         for node in 0..self.nodes.len() {
-            if self.nodes[node].up {
+            if self.nodes[node].up && dark.contains(self.nodes[node].id) {
                 self.note_left(node);
             }
         }
@@ -147,8 +212,68 @@ impl World {
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
         let (at, until) = (self.time, self.time);
-        self.outages.push(Outage { at, until, left, active, placed, in_doubt, lost_in_doubt });
+        let over = survivors.is_empty().then_some(at);
+        let outage = Outage {
+            at,
+            over,
+            last_number,
+            back: None,
+            until,
+            left,
+            active,
+            survivors,
+            placed,
+            in_doubt,
+            lost_in_doubt,
+        };
+        let kept = self.keyspaces.iter().filter(|keyspace| is_kept_in_memory(keyspace));
+        let lost = kept.filter(|keyspace| !outage.groups(keyspace).is_empty());
+        let lost: Vec<KeyspaceId> = lost.map(|keyspace| keyspace.id).collect();
+        if lost.is_empty() {
+            return;
+        }
+        lost.into_iter().for_each(|keyspace| self.awaited.lose(keyspace));
+        self.outages.push(outage);
         self.losses_changed = true;
+    }
+
+    /// The active members that have in memory what they had, and go on when these end.
+    fn survivors(&self, dark: NodeSet) -> NodeSet {
+        let Some(view) = self.newest_view() else { return NodeSet::EMPTY };
+        let is_member = |node: &&Node| {
+            let incarnation = node.lane(0).incarnation();
+            view.member(node.id).is_some_and(|member| member.incarnation == incarnation)
+        };
+        let up = self.nodes.iter().filter(|node| node.up && !dark.contains(node.id));
+        let up: NodeSet = up.filter(is_member).map(|node| node.id).collect();
+        up.intersection(view.active())
+    }
+
+    /// Whether the power of these nodes may go, and that of the others stays. A group of `meerkat` whose minority
+    /// lives on waits for all of the others, and for longer if a lane of one of them has promised nothing yet.
+    pub(crate) fn may_lose_power_of(&self, dark: NodeSet) -> bool {
+        let survivors = self.survivors(dark);
+        let decides = |group: &NodeSet| {
+            survivors.intersection(*group).is_empty() || survivors.is_majority_of(*group)
+        };
+        let is_fair = |keyspace: &Keyspace| match keyspace.engine {
+            EngineConfig::Meerkat(_) => keyspace.groups.iter().all(decides),
+            _ => true,
+        };
+        self.may_lose_power() && self.keyspaces.iter().all(is_fair)
+    }
+
+    /// Whether power may go now, after it went where some replicas lived on: what the others had promised by
+    /// then is on disks, so that each loss has its own time.
+    pub(crate) fn may_lose_power(&self) -> bool {
+        let Some(outage) = self.outages.last().filter(|it| !it.survivors.is_empty()) else {
+            return true;
+        };
+        self.nodes.iter().all(|node| {
+            let since = node.lanes.iter().filter_map(|host| host.unflushed.since()).min();
+            let until = if node.up { since.unwrap_or(self.time) } else { node.left.until };
+            outage.over.is_some_and(|over| until > over) || !outage.active.contains(node.id)
+        })
     }
 
     /// The keyspaces in which some active node may lack what another has come back with.
@@ -171,6 +296,24 @@ impl World {
         }
     }
 
+    /// A node has a view: an outage that others have lived through may be over.
+    pub(crate) fn note_back(&mut self, view: &View) {
+        let Some(outage) = self.outages.last_mut().filter(|outage| outage.over.is_none()) else {
+            return;
+        };
+        let lost = outage.active.difference(outage.survivors);
+        let mut active = view.members.iter().filter(|member| member.role == Role::Active);
+        if active.any(|it| lost.contains(it.node) && it.number > outage.last_number) {
+            outage.back = outage.back.or(Some(view.epoch));
+        }
+        let Some(back) = outage.back else { return };
+        let up = self.nodes.iter().filter(|node| node.up);
+        if up.clone().all(|node| node.lane(0).view().epoch >= back) {
+            outage.over = Some(self.time);
+            self.losses_changed = true;
+        }
+    }
+
     /// The disk of a node is damaged: what it had may be nowhere.
     pub(crate) fn note_damaged(&mut self, node: usize) {
         let time = self.time;
@@ -187,32 +330,40 @@ impl World {
 
     /// What a keyspace may have lost, in order.
     pub(crate) fn losses(&self, keyspace: &Keyspace) -> Vec<Loss> {
-        if keyspace.durability != Durability::Async {
+        if !is_kept_in_memory(keyspace) {
             return Vec::new();
         }
+        let lost = (0..self.outages.len()).filter_map(|number| self.loss(keyspace, number));
         let mut losses: Vec<Loss> = Vec::new();
-        for (at, outage) in self.outages.iter().enumerate() {
-            let is_lost_in_doubt = self.is_lost_in_doubt(keyspace, at);
-            let groups: Vec<NodeSet> = match keyspace.group_size() {
-                Some(size) => (0..SHARDS)
-                    .map(|shard| placement::group(shard, outage.placed, size).into_iter().collect())
-                    .collect(),
-                None => keyspace.groups.clone(),
-            };
-            let kept = |group| self.kept(keyspace, outage, group, is_lost_in_doubt);
-            let kept = groups.into_iter().map(kept);
-            let from = kept.min().unwrap_or(outage.at);
+        for loss in lost {
             // What all have come back with is on their disks before they serve.
             let before = losses.last().map_or(0, |loss| loss.at + 1);
-            losses.push(Loss { from: from.max(before), at: outage.at });
+            losses.push(Loss { from: loss.from.max(before), ..loss });
         }
         losses
+    }
+
+    /// What a keyspace may have lost in the outage of this number.
+    fn loss(&self, keyspace: &Keyspace, number: usize) -> Option<Loss> {
+        let outage = &self.outages[number];
+        let is_lost_in_doubt = self.is_lost_in_doubt(keyspace, number);
+        let groups = outage.groups(keyspace).into_iter();
+        let kept = groups.map(|group| self.kept(keyspace, outage, group, is_lost_in_doubt));
+        // Copies outside the group of a key are read until all have heard of the view behind it.
+        let at = match keyspace.spreads() {
+            true => outage.over.unwrap_or(self.time),
+            false => outage.at,
+        };
+        Some(Loss { from: kept.min()?, at })
     }
 
     /// Whether what one node alone had kept of a keyspace may be lost: in the view behind an outage, or behind
     /// a later one that came before all had it.
     fn is_lost_in_doubt(&self, keyspace: &Keyspace, at: usize) -> bool {
         let outage = &self.outages[at];
+        if !outage.survivors.is_empty() {
+            return true;
+        }
         let goes_on = |next: &Outage| next.in_doubt.contains(&keyspace.id);
         outage.lost_in_doubt.contains(&keyspace.id)
             || self.outages.get(at + 1).is_some_and(goes_on)
@@ -243,11 +394,10 @@ impl World {
 
     /// The last loss of a keyspace, if there was one, with those before that it may have made larger.
     pub(crate) fn losing(&self, keyspace: &Keyspace) -> Option<Losing> {
-        let losses = self.losses(keyspace);
-        let mut loss = *losses.last()?;
-        let latest = losses.iter().zip(&self.outages).rev();
-        for (Loss { from, .. }, outage) in latest {
-            loss.from = loss.from.min(*from);
+        let mut loss = *self.losses(keyspace).last()?;
+        for (number, outage) in self.outages.iter().enumerate().rev() {
+            let Some(Loss { from, .. }) = self.loss(keyspace, number) else { continue };
+            loss.from = loss.from.min(from);
             if !outage.in_doubt.contains(&keyspace.id) {
                 break;
             }

@@ -10,7 +10,7 @@
 
 use quorate_machine::Rng;
 use quorate_meerkat::Isolation;
-use quorate_node::{Durability, EngineConfig};
+use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
 use quorate_types::placement::{self, SHARDS};
 
@@ -417,7 +417,7 @@ impl Nemesis {
             }
             Fault::Blackout => {
                 world.note_sound();
-                world.note_outage();
+                world.note_outage(world.nodes.iter().map(|node| node.id).collect());
                 world.probe("disk: the power of all nodes goes", 1);
                 for node in 0..world.nodes.len() {
                     if world.nodes[node].up {
@@ -429,6 +429,7 @@ impl Nemesis {
             }
             Fault::Dark(nodes) => {
                 world.note_sound();
+                world.note_outage(nodes);
                 world.probe("disk: the power of a group goes", 1);
                 for node in nodes.into_iter().map(|node| world.index(node)).collect::<Vec<_>>() {
                     if world.nodes[node].up {
@@ -532,12 +533,10 @@ impl Nemesis {
                 may_silence(node) && world.nodes.iter().all(|node| node.monotonic.is_right())
             }
             Fault::Reconnect => true,
-            Fault::Blackout => world.has_disks(),
+            Fault::Blackout => world.has_disks() && world.may_lose_power(),
             Fault::Dark(nodes) => {
-                // What was acknowledged is on its disks, also if other nodes are down.
                 let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
-                let is_kept = |it: &Keyspace| it.durability == Durability::Sync;
-                world.has_disks() && world.keyspaces.iter().all(is_kept) && nodes.is_subset(all)
+                world.has_disks() && world.may_lose_power_of(nodes) && nodes.is_subset(all)
             }
             Fault::Rot(node) => node_exists(node) && world.may_rot(node),
             Fault::DiskFails { node, .. } => node_exists(node) && world.has_disks(),

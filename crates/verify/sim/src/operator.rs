@@ -284,6 +284,7 @@ impl World {
         if !self.operator.views.contains_key(&at) {
             self.note_lost_in_doubt(&view);
         }
+        self.note_back(&view);
         let spreads = self.spreads();
         let operator = &mut self.operator;
         if let Some(known) = operator.views.get(&at) {

@@ -267,7 +267,7 @@ impl World {
     pub(crate) fn kill(&mut self, node: usize) {
         let power = self.draw_power(node);
         if (0..self.nodes.len()).all(|other| other == node || !self.nodes[other].up) {
-            self.note_outage();
+            self.note_outage(self.nodes.iter().map(|node| node.id).collect());
         }
         self.end_process(node, power);
     }

@@ -60,6 +60,7 @@ impl World {
         command: &Command,
     ) {
         self.flow.begin_op();
+        self.awaited.ask(tag, keyspace);
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             if let Op::Call(call) = &command.0
@@ -128,6 +129,7 @@ impl World {
     /// A session's call reaches a node.
     pub(crate) fn call(&mut self, node: usize, lane: usize, tag: Tag, call: SessionCall) {
         self.flow.begin_op();
+        self.awaited.ask(tag, call.keyspace);
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             lane.call(now, tag, call, out);
@@ -158,7 +160,7 @@ impl World {
         let host = &mut self.nodes[node].lanes[lane];
         host.lane.begin_turn(now);
         let answer = event(&mut host.lane, now, &mut host.out);
-        host.reads.extend(answer);
+        host.reads.extend(answer.map(|answer| self.awaited.answer(answer)));
         self.finish_turn(node, lane);
     }
 
@@ -222,6 +224,7 @@ impl World {
         self.leased.append(&mut host.out.leased);
         for done in host.out.done.drain(..) {
             let answer = Answer { tag: done.tag, outcome: done.outcome, at: done.at };
+            let answer = self.awaited.answer(answer);
             let answers = if done.lease_bound { &mut host.reads } else { &mut self.answers };
             answers.push(answer);
         }

@@ -18,7 +18,7 @@ use crate::disks::NodeDisk;
 use crate::flow::Flow;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
-use crate::losses::{Left, Outage};
+use crate::losses::{Awaited, Left, Outage};
 use crate::monotonic::Monotonic;
 use crate::network::{Fates, Network, describe, hash};
 use crate::operator::Operator;
@@ -193,10 +193,12 @@ pub(crate) struct World {
     pub(crate) with_a_request: WithARequest,
     /// When no node ran for the last time, so that nobody remembers what is on no disk.
     pub(crate) powerless_at: Option<u64>,
-    /// The times at which no node was left that ran.
+    /// The times at which no node was left that ran, or no replica of some keys.
     pub(crate) outages: Vec<Outage>,
     /// Clients are to be told of the last of them.
     pub(crate) losses_changed: bool,
+    /// What clients wait for.
+    pub(crate) awaited: Awaited,
     /// Which disks may rot, and have.
     pub(crate) rot: Rot,
     /// Nodes that have just died, for the clients.
@@ -256,6 +258,7 @@ impl World {
             powerless_at: None,
             outages: Vec::new(),
             losses_changed: false,
+            awaited: Awaited::default(),
             rot: Rot::default(),
             died: Vec::new(),
             died_guests: Vec::new(),

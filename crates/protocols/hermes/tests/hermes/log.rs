@@ -200,6 +200,38 @@ fn a_floor_does_not_rise_above_what_others_have_kept() {
     assert!(cluster.machine(3).floor() > 0 && !cluster.machine(3).is_in_doubt());
 }
 
+/// The logs of nodes 1 and 2 have lost the last changes, and node 3 has lived on. A read at node 1 hears of
+/// them; and no floor rises above a key that node 3 alone has, although nobody asks for it.
+#[test]
+fn what_a_survivor_has_stands_where_others_have_lost_it() {
+    let mut cluster = collecting(Logs::Async);
+    for _ in 0..6 {
+        cluster.run(1, set("other", "v"));
+    }
+    cluster.run(1, set("k", "old"));
+    cluster.run(1, set("gone", "v"));
+    cluster.flush_logs();
+    let changes = [set("k", "new"), del("gone"), set("made", "v")];
+    let tags = changes.map(|change| cluster.submit(2, change));
+    deliver_unflushed(&mut cluster);
+    let replies = [Reply::Ok, Reply::Int(1), Reply::Ok];
+    tags.into_iter().zip(replies).for_each(|(tag, reply)| cluster.assert_done(tag, reply));
+    lose_power(&mut cluster, &[1, 2]);
+    cluster.pool.clear();
+    restart(&mut cluster, &[1, 2]);
+    assert!(!cluster.has_record(1, "made"));
+    cluster.install(&ALL_ACTIVE);
+    let reads = ["k", "gone"].map(|key| cluster.submit(1, get(key)));
+    cluster.run(1, del("other"));
+    cluster.run_for(MLT * 20);
+    cluster.assert_done(reads[0], value("new"));
+    cluster.assert_done(reads[1], ABSENT);
+    assert!(cluster.machine(3).floor() > 6 && !cluster.machine(3).is_in_doubt());
+    cluster.assert_everywhere("k", Some("new"));
+    cluster.assert_everywhere("gone", None);
+    cluster.assert_everywhere("made", Some("v"));
+}
+
 /// Node 3 comes back alone, and copies a key that has changed meanwhile. When all power goes, its log has left
 /// the old version and has not the new one, and the floor of its earlier life is above both.
 #[test]

@@ -33,6 +33,8 @@ struct Plan {
     configure: fn(&mut Config),
     /// What promises wait for. With a log, the power of one node or of all goes now and then.
     logs: Logs,
+    /// Whether one of them mostly lives on when the power of all others goes.
+    spares: bool,
 }
 
 impl Plan {
@@ -100,6 +102,7 @@ const PLAN: Plan = Plan {
     mix: Mix::Registers,
     configure: |_| {},
     logs: Logs::None,
+    spares: false,
 };
 
 /// An op that a client sent.
@@ -388,21 +391,22 @@ impl Run {
         }
     }
 
-    /// All nodes lose power. A majority comes back, and among it one of those that were active, with what
-    /// its disk has kept; the others have their disks, or not.
+    /// All nodes lose power, or all but one that is active. A majority comes back, and among it that one or one
+    /// of those that were active, with what its disk has kept; the others have their disks, or not.
     fn lose_power(&mut self) {
         let active: Vec<u16> = self.cluster.view.active().into_iter().map(|node| node.0).collect();
         for node in &active {
             self.died_in_doubt |= self.cluster.hosts[node].machine().is_in_doubt();
         }
-        for node in 1..=self.plan.nodes {
+        let sure = active[self.rng.below(active.len() as u64) as usize];
+        let is_spared = self.plan.spares && self.cluster.hosts[&sure].up && self.rng.chance(3, 4);
+        for node in (1..=self.plan.nodes).filter(|node| *node != sure || !is_spared) {
             self.cluster.cut_power(node, &mut self.rng);
             self.dark.insert(node);
         }
         self.note_answers();
         self.disorder.forget_news();
         self.cluster.pool.clear();
-        let sure = active[self.rng.below(active.len() as u64) as usize];
         let away = self.rng.below(u64::from(self.plan.nodes - 1) / 2 + 1) as u16;
         let mut roles = Vec::new();
         let mut from = self.losses.last().map_or(0, |loss| loss.at + 1);
@@ -417,7 +421,10 @@ impl Run {
             if is_back && has_disk && active.contains(&node) {
                 from = from.max(self.flushed.get(&node).copied().unwrap_or(0));
             }
-            if is_back && has_disk {
+            if node == sure && is_spared {
+                // It has everything.
+                from = self.clock + 1;
+            } else if is_back && has_disk {
                 self.cluster.restart(node, seed);
             } else if is_back {
                 self.cluster.start(node, seed);
@@ -431,7 +438,7 @@ impl Run {
                 },
             ));
         }
-        if self.plan.logs == Logs::Async {
+        if self.plan.logs == Logs::Async && !is_spared {
             self.clock += 1;
             self.losses.push(Loss { from, at: self.clock });
         }
@@ -687,6 +694,10 @@ fn reads_without_leases_survive_the_loss_of_all_power() {
 fn replicas_agree_after_the_loss_of_all_power_although_promises_did_not_wait() {
     let plan = Plan { logs: Logs::Async, ..DURABLE };
     sweep(300, plan);
+    let spared = Plan { spares: true, ..plan };
+    let probes = sweep(300, spared);
+    assert!(probes["hermes: a survivor replays what others may have lost"] > 0);
+    sweep(300, Plan { mix: Mix::Deletes, keys: 4, configure: collect_often, ..spared });
     sweep(200, Plan { configure: |config| config.ack_broadcast = true, ..plan });
     sweep(300, Plan { mix: Mix::Deletes, keys: 4, configure: collect_often, ..plan });
 }

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Backoff, Command, Effects, Gate, LaneShared, Table, mutant};
-use quorate_types::{Epoch, NodeId, NodeSet, Now};
+use quorate_types::{Epoch, Member, NodeId, NodeSet, Now, Role};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of, patience_with};
 use crate::join::probe_learners;
@@ -149,7 +149,9 @@ where
     /// Takes aside the reports of shadows that came back with logs which may lack the end of what they had
     /// promised: nothing proves what such a one does not say. But if all that the active members know of the
     /// last epoch comes from such logs, too, these are as good: nobody has gone on since the power went. The
-    /// shadows were members that were removed before anybody went on.
+    /// shadows were members that were removed before anybody went on. And where no member is missing, nobody
+    /// knows more than these: a majority has lost the end of its logs at once, and what it alone had decided
+    /// then is lost, as where all have.
     fn split_former(
         &self,
         reports: BTreeMap<NodeId, Report>,
@@ -160,7 +162,11 @@ where
             .partition(|(node, report)| report.doubtful && !active.contains(*node));
         let last = others.values().map(|report| report.last_normal).max().unwrap_or_default();
         let is_sure = |report: &Report| report.last_normal == last && !report.doubtful;
-        if others.values().any(is_sure) && !mutant!("meerkat_doubtful_shadow_counts") {
+        let is_here = |member: &Member| member.role != Role::Down;
+        let all_are_here = self.view.members.iter().all(is_here)
+            && !mutant!("meerkat_waits_for_what_is_forgotten");
+        let may_know = others.values().any(is_sure) && !all_are_here;
+        if may_know && !mutant!("meerkat_doubtful_shadow_counts") {
             former.clear();
         }
         former.retain(|_, report| report.last_normal >= last);

@@ -155,6 +155,7 @@ where
             && self.active
             && !mutant!("meerkat_restored_trusts_absence");
         self.doubts = false;
+        self.takes_in = false;
         let copied = self.copying.is_done() && !mutant!("meerkat_copy_trusts_absence");
         // What came back from a log lacks deletions that were forgotten before, as a copy does.
         if (copied || revived) && self.absence_floor == 0 {

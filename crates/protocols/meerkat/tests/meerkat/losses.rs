@@ -204,6 +204,8 @@ fn what_a_straggler_has_kept_is_there_if_too_few_others_have_come_back() {
 }
 
 /// Node 2 has committed with the vote of node 3 when both lose power. Node 1 lives, and has not heard of it.
+/// While one of them is missing, that may be known to it. Once all are back, they go on with what their logs
+/// have kept, which node 1 takes in.
 #[test]
 fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
     let mut cluster = lossy(3, |_| {});
@@ -220,6 +222,21 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
     cluster.install(&[(1, Role::Active), (2, Role::Down), (3, Role::Shadow)]);
     cluster.run_for(Duration::from_secs(2));
     assert!(cluster.machine(1).stuck().is_some(), "nobody is left who knows what 2 and 3 decided");
+    cluster.restart(2, 104);
+    cluster.set_role(2, Role::Shadow);
+    cluster.run_for(Duration::from_secs(2));
+    assert!(cluster.machine(1).stuck().is_none());
+    for node in [2, 3] {
+        assert!(cluster.machine(node).is_caught_up());
+        cluster.set_role(node, Role::Active);
+        cluster.run_for(Duration::from_secs(1));
+    }
+    cluster.assert_everywhere("k", Some("uv"));
+    for node in ALL {
+        cluster.run(node, &format!("append=k:{node}"));
+    }
+    cluster.run_for(Duration::from_secs(1));
+    cluster.assert_everywhere("k", Some("uv123"));
 }
 
 pub(crate) fn two_groups(config: &mut Config) {

@@ -2,6 +2,7 @@
 
 use quorate_engine::{NoPins, Place};
 use quorate_harness::Logs;
+use quorate_types::placement::{group, shard_of};
 use quorate_types::{Duration, NodeId, Role};
 
 use super::{cluster, cut_all, durable};
@@ -58,6 +59,43 @@ fn what_a_node_has_lost_is_not_forgotten_where_floors_have_risen() {
     let record = cluster.record(2, "d").and_then(|(_, value)| value);
     assert_eq!(record, Some("1".to_owned()));
     cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// Node 1 owns a key by a round that the floor has passed, and lives on. The others come back from logs without
+/// rounds, of which one has lost the last version. Whatever reaches them first, an update of the owner or what
+/// one of them tells the other before it has heard the owner, says nothing of the round.
+#[test]
+fn nodes_in_doubt_know_of_no_rounds() {
+    for (loses, unheard) in [(false, 3), (true, 3), (true, 2)] {
+        let collect_every = Some(Duration::from_millis(20));
+        let mut cluster = cluster(Logs::Async, Replicas { collect_every, ..Replicas::default() });
+        let keys = (0..16).map(|number| format!("d{number}"));
+        let owner = |key: &str| group(shard_of(key.as_bytes()), cluster.view.placed, 0)[0];
+        let key = &*keys.into_iter().find(|key| owner(key) == NodeId(3)).expect("one of 16");
+        cluster.run(1, &format!("write={key}:1"));
+        cluster.run(1, "write=y:1");
+        cluster.run(1, "del=y");
+        cluster.run_for(Duration::from_secs(1));
+        cluster.flush_logs();
+        if loses {
+            cluster.run_unflushed(1, &format!("append={key}:2"));
+            cluster.flush_log(3);
+        }
+        assert!(cluster.meta(2, key).round < cluster.machine_of(2, key).floor());
+        [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+        cluster.pool.clear();
+        [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+        cluster.install(&[1, 2, 3].map(|node| (node, Role::Active)));
+        cluster.submit(1, &format!("append={key}:3"));
+        cluster.deliver_some(|packet| !packet.is(1, unheard, "copy"));
+        cluster.run_for(MLT * 5);
+        assert!(!cluster.machine(2).is_in_doubt());
+        assert_eq!(cluster.writers(key), [1], "{loses} {unheard}");
+        cluster.run(2, &format!("append={key}:!"));
+        let value = if loses { "123!" } else { "13!" };
+        assert_eq!(cluster.run(3, &format!("read={key}")), [Some(value.to_owned())]);
+        cluster.assert_quiet([key.to_owned()]);
+    }
 }
 
 /// Node 3 comes back alone, and hears of a floor while it copies. When all power goes, its log has the floor and
