@@ -19,8 +19,6 @@ struct Step {
 enum Run {
     /// `cargo` with these arguments and these environment variables.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// `quorate` with these arguments.
-    Quorate(&'static [&'static str]),
     /// A function of this program; the words say what it does.
     Own(&'static str, fn(&Path) -> anyhow::Result<()>),
 }
@@ -84,17 +82,7 @@ const STEPS: &[Step] = &[
     Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
     Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
     Step { name: "python", run: Run::Own("the Python package: its wheel, and its tests", python) },
-    Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
-    Step { name: "sim-local", run: Run::Quorate(&["sim", "--engine", "local", "--seeds", "60"]) },
-    Step {
-        name: "sim-meerkat",
-        run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
-    },
-    Step { name: "sim-zeus", run: Run::Quorate(&["sim", "--engine", "zeus", "--seeds", "32"]) },
-    Step {
-        name: "sim-beside",
-        run: Run::Quorate(&["sim", "--beside", "hermes,meerkat", "--seeds", "40"]),
-    },
+    Step { name: "sim", run: Run::Own("seeds of each engine, side by side", sim) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
     Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },
@@ -131,6 +119,7 @@ const NIGHTLY: &[Step] = &[
             disks_nightly,
         ),
     },
+    Step { name: "fuzz", run: Run::Own("cargo xtask fuzz --seconds 1200", fuzz::night) },
     Step { name: "model", run: Run::Own("cargo xtask model --nightly", model::night) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants", every_mutant) },
 ];
@@ -215,7 +204,6 @@ impl Step {
                     variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
                 format!("{variables}cargo {}", arguments.join(" "))
             }
-            Run::Quorate(arguments) => format!("quorate {}", arguments.join(" ")),
             Run::Own(what, _) => (*what).to_owned(),
         }
     }
@@ -225,10 +213,6 @@ impl Step {
             Run::Cargo(arguments, variables) => {
                 let mut command = cargo(root);
                 succeed(command.args(*arguments).envs(variables.iter().copied()))
-            }
-            Run::Quorate(arguments) => {
-                build(root)?;
-                succeed(quorate(root).args(*arguments))
             }
             Run::Own(_, function) => function(root),
         }
@@ -389,6 +373,41 @@ fn python(root: &Path) -> anyhow::Result<()> {
         test.env("PYTHONPATH", &wheel).env("QUORATE", &program).current_dir(&wheels);
         succeed(&mut test)?;
     }
+    Ok(())
+}
+
+/// What the gate simulates: each of these is one thread.
+const SIMULATIONS: &[&[&str]] = &[
+    &["--engine", "hermes", "--seeds", "200"],
+    &["--engine", "meerkat", "--seeds", "60"],
+    &["--beside", "hermes,meerkat", "--seeds", "40"],
+    &["--engine", "zeus", "--seeds", "32"],
+    &["--engine", "local", "--seeds", "60"],
+];
+
+/// Runs the simulations of the gate at once, and says what each has said when it has ended.
+fn sim(root: &Path) -> anyhow::Result<()> {
+    build(root)?;
+    let run = |arguments: &'static [&'static str]| {
+        let output = quorate(root).arg("sim").args(arguments).output();
+        output.with_context(|| format!("cannot run quorate sim {}", arguments.join(" ")))
+    };
+    let mut failed = Vec::new();
+    std::thread::scope(|scope| {
+        let started: Vec<_> =
+            SIMULATIONS.iter().map(|one| (one, scope.spawn(move || run(one)))).collect();
+        for (arguments, thread) in started {
+            let output = thread.join().expect("no simulation's thread panics")?;
+            println!("quorate sim {}", arguments.join(" "));
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            eprint!("{}", String::from_utf8_lossy(&output.stderr));
+            if !output.status.success() {
+                failed.push(arguments.join(" "));
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    ensure!(failed.is_empty(), "the simulator found something wrong with {failed:?}");
     Ok(())
 }
 

@@ -81,6 +81,11 @@ pub fn gate(root: &Path) -> anyhow::Result<()> {
     run(root, &[])
 }
 
+/// For a night.
+pub fn night(root: &Path) -> anyhow::Result<()> {
+    run(root, &["--seconds", "1200"])
+}
+
 fn build(root: &Path) -> anyhow::Result<PathBuf> {
     let mut build = build_command(root)?;
     let built = build.status().with_context(|| format!("cannot run {build:?}"))?;

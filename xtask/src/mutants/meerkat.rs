@@ -52,7 +52,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "meerkat",
         guard: "transactions that wait for one another share an attempt",
         checks: &[SHARED],
-        in_gate: true,
+        in_gate: false,
     },
     Mutant {
         name: "meerkat_combined_writes_watched",

@@ -16,7 +16,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "commands",
         guard: "A script may touch keys that it was not told of, so it holds all lanes",
         checks: &[Tests("sim", "transactions_over_the_lanes_of_one_node")],
-        in_gate: true,
+        in_gate: false,
     },
     Mutant {
         name: "scripts_hook_on_one_coroutine",

@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "meerkat",
         guard: "a transaction's writes say of which type each value is",
         checks: &[Tests("sim", "transactions_survive_every_fault")],
-        in_gate: true,
+        in_gate: false,
     },
     Mutant {
         name: "meerkat_copy_without_kind",

@@ -652,12 +652,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     extra_mutant(
         "zeus_given_beside_extra_readers",
         "an owner withdraws extra copies before it gives a key away",
-        true,
+        false,
     ),
     extra_mutant(
         "zeus_late_reader_forgotten",
         "extra readers of an epoch follow until they have recovered in the next",
-        true,
+        false,
     ),
     extra_mutant(
         "zeus_extra_copy_not_applied",
