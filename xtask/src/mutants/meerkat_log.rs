@@ -251,6 +251,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_sure_lane_says_nothing",
+        home: "meerkat",
+        guard: "who asks shadows for what they have kept gets an answer from their lanes that have lost nothing",
+        checks: &[LOSSES],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_first_entry_counts_as_lost",
+        home: "meerkat",
+        guard: "a log says that promises wait for it before anything is promised",
+        checks: &[LOSSES],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_doubtful_shadow_counts",
         home: "meerkat",
         guard: "a log that nothing has waited for is no vote beside a member that lives",

@@ -216,6 +216,11 @@ where
         theirs: Words<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        if self.has_nothing_to_tell() {
+            let (clock, records, buckets) = (self.clock(now), 0, Words::of(&[]));
+            let kind = Kind::Compared { request, clock, records, buckets };
+            return effects.send(from, &Message { partition: 0, kind });
+        }
         if !self.is_donor() {
             return effects.ignored("meerkat: COMPARE to a node that is catching up itself");
         }

@@ -222,6 +222,10 @@ where
         after: Option<&[u8]>,
         effects: &mut impl Effects<Self>,
     ) {
+        if self.has_nothing_to_tell() {
+            let kind = Kind::Chunk { request, next: 0, more: false, entries: &[] };
+            return effects.send(from, &Message { partition: 0, kind });
+        }
         if !self.is_donor() {
             return effects.ignored("meerkat: CHUNK_READ to a node that is catching up itself");
         }
@@ -421,8 +425,8 @@ where
         cursor: CallsCursor,
         effects: &mut impl Effects<Self>,
     ) {
-        let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| self.is_donor())
-        else {
+        let tells = self.is_donor() || self.has_nothing_to_tell();
+        let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| tells) else {
             return effects.ignored("meerkat: CALLS_READ to a node that is catching up itself");
         };
         let mut sessions = Vec::new();

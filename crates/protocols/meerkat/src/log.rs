@@ -398,6 +398,15 @@ where
 
     /// Appends that this lane goes on in the epoch in force.
     pub(crate) fn append_resumed(&mut self, effects: &mut impl Effects<Self>) {
+        let has_said_so = self.append_resumed_entry(effects);
+        if !has_said_so && self.waits() && !mutant!("meerkat_first_entry_counts_as_lost") {
+            // The first entry of a life can't say whether promises wait for it.
+            self.append_resumed_entry(effects);
+        }
+    }
+
+    /// Whether the entry says that promises wait for the log.
+    fn append_resumed_entry(&mut self, effects: &mut impl Effects<Self>) -> bool {
         let entry = self.resumed_entry();
         *self.resumed = entry;
         let mut keeps_log = false;
@@ -406,6 +415,12 @@ where
             entry.encode(log);
         });
         *self.keeps_log = keeps_log;
+        entry.waits
+    }
+
+    /// Whether promises wait for the log, as far as this life knows.
+    fn waits(&self) -> bool {
+        self.journal.appended() > Lsn::START
     }
 
     fn resumed_entry(&self) -> ResumedEntry {
@@ -413,7 +428,7 @@ where
             epoch: self.epoch(),
             electorate: self.electorate(),
             floor: self.epoch_floor,
-            waits: self.journal.appended() > Lsn::START,
+            waits: self.waits(),
         }
     }
 

@@ -51,7 +51,7 @@ where
         );
         let is_active = self.view.active().contains(from);
         if !self.active {
-            return self.is_former() && asks && is_active;
+            return asks && is_active && (self.is_former() || self.has_nothing_to_tell());
         }
         let hears = is_active || mutant!("meerkat_learner_copies_before_the_release");
         let tells = self.revives || !mutant!("meerkat_gone_on_and_says_nothing");
@@ -61,6 +61,15 @@ where
     /// Whether this shadow still has what came back from its log as it came.
     pub(crate) fn is_former(&self) -> bool {
         self.doubts && !self.active && self.phase == Phase::Frozen
+    }
+
+    /// Whether those who take in what shadows have get an answer without anything from this lane: another one
+    /// of its node may have lost what it had promised, and this one has not, so all is in its report.
+    pub(crate) fn has_nothing_to_tell(&self) -> bool {
+        !self.doubts
+            && !self.active
+            && self.phase == Phase::Frozen
+            && !mutant!("meerkat_sure_lane_says_nothing")
     }
 
     /// Whether this replica can tell others what it has.

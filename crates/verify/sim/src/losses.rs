@@ -250,7 +250,7 @@ impl World {
     }
 
     /// Whether the power of these nodes may go, and that of the others stays. A group of `meerkat` whose minority
-    /// lives on waits for all of the others, and for longer if a lane of one of them has promised nothing yet.
+    /// lives on waits for all of the others.
     pub(crate) fn may_lose_power_of(&self, dark: NodeSet) -> bool {
         let survivors = self.survivors(dark);
         let decides = |group: &NodeSet| {

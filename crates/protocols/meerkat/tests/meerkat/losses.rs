@@ -239,6 +239,44 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
     cluster.assert_everywhere("k", Some("uv123"));
 }
 
+/// All come back, and then nodes 2 and 3 once more, of which one lane has lost the end of its log: perhaps only
+/// the word that its promises wait. So node 1 asks both lanes what they have. If nothing is lost, it asks none.
+#[test]
+fn a_lane_that_is_sure_answers_beside_one_that_is_not() {
+    let ends = (0..2).flat_map(|lane| (0..4).map(move |entries| (lane, entries)));
+    for (lane, entries) in ends {
+        let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(2, |_| {}) };
+        let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+        let keys = ["k", "l", "m", "n"];
+        keys.iter().for_each(|key| _ = cluster.run(1, &format!("write={key}:u")));
+        cluster.run_for(Duration::from_secs(1));
+        cluster.flush_logs();
+        cluster.lose_the_first_three(None);
+        cluster.run_for(Duration::from_secs(1));
+        for node in [2, 3] {
+            cluster.cut_power_unflushed(node);
+            cluster.rot_end(node, lane, entries);
+            cluster.restart(node, 200 + u64::from(node));
+        }
+        cluster.pool.clear();
+        cluster.install(&[(1, Role::Active), (2, Role::Shadow), (3, Role::Shadow)]);
+        cluster.run_for(Duration::from_secs(2));
+        assert!(cluster.machine(1).stuck().is_none());
+        for node in [2, 3] {
+            assert!(cluster.machine(node).is_caught_up(), "{entries} of lane {lane} are lost");
+            cluster.set_role(node, Role::Active);
+            cluster.run_for(Duration::from_secs(1));
+        }
+        let asked = cluster.probed("meerkat: takes in what a shadow has kept");
+        assert!(entries > 0 || asked == 0, "nothing is lost");
+        for key in keys {
+            cluster.run(2, &format!("append={key}:v"));
+            cluster.run_for(Duration::from_secs(1));
+            cluster.assert_everywhere(key, Some("uv"));
+        }
+    }
+}
+
 pub(crate) fn two_groups(config: &mut Config) {
     let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
     config.partitions = vec![group([1, 2, 3]), group([4, 5, 6])];
