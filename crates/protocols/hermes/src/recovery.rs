@@ -94,7 +94,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             && !mutant!("hermes_group_has_no_heir");
         let shadow = me.role == Role::Shadow && !is_heir;
         self.take_restored(now, view, !shadow, effects);
-        if was_live && !shadow && !self.active.is_subset(survivors) {
+        if was_live && self.active.contains(node) && !self.active.is_subset(survivors) {
             self.doubt_as_survivor(effects);
         }
         self.enter_cluster(view.cluster, effects);

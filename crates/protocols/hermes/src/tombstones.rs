@@ -198,8 +198,7 @@ impl Floors {
     /// Whether an older write must hear of this version: it may be a read-modify-write that did not see it, or
     /// be lost elsewhere.
     pub(crate) fn has_unsettled(&self, meta: &Meta) -> bool {
-        let is_settled = !meta.unsettled || mutant!("hermes_write_under_rmw_acknowledged");
-        !is_settled
+        meta.unsettled && !mutant!("hermes_write_under_rmw_acknowledged")
             || self.may_be_lost_by_others(meta) && !mutant!("hermes_lost_version_not_told_of")
     }
 

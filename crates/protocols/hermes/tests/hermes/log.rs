@@ -232,6 +232,24 @@ fn what_a_survivor_has_stands_where_others_have_lost_it() {
     cluster.assert_everywhere("made", Some("v"));
 }
 
+/// Node 4 has lived on, too, and holds nothing that others could have lost. No round of floors would end its doubt.
+#[test]
+fn a_member_without_a_replica_is_in_no_doubt() {
+    let seed_of = |node| seed_for(&[node as u8, node as u8]);
+    let configure = |config: &mut quorate_hermes::Config| {
+        config.replicas = Some([1, 2, 3].map(NodeId).into_iter().collect());
+    };
+    let mut cluster = Cluster::logging(4, Logs::Async, seed_of, configure, |_| usize::MAX);
+    cluster.run(1, set("k", "v"));
+    lose_power(&mut cluster, &[1, 2]);
+    cluster.pool.clear();
+    restart(&mut cluster, &[1, 2]);
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    assert!(cluster.machine(3).is_in_doubt() && !cluster.machine(4).is_in_doubt());
+    cluster.run_for(MLT * 20);
+    assert!((1..=4).all(|node| !cluster.machine(node).is_in_doubt()));
+}
+
 /// Node 3 comes back alone, and copies a key that has changed meanwhile. When all power goes, its log has left
 /// the old version and has not the new one, and the floor of its earlier life is above both.
 #[test]
