@@ -361,7 +361,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-return",
             size: Size::Gate,
-            states: Some(482_277),
+            states: Some(1_358_971),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&returns(name, [0; 3]), limits),
         },
@@ -413,7 +413,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-calls-return",
             size: Size::Gate,
-            states: Some(31_818),
+            states: Some(49_316),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&calls_return(name), limits),
         },
@@ -441,7 +441,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-returned",
             size: Size::Small,
-            states: Some(2074),
+            states: Some(2898),
             reaches: &[],
             run: |name, limits| explore(&returned(name), limits),
         },
@@ -469,7 +469,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-deltas-rejoin",
             size: Size::Small,
-            states: Some(2087),
+            states: Some(3557),
             reaches: &["hermes: delta on a base that is not here"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
         },
@@ -483,7 +483,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-rejoin",
             size: Size::Small,
-            states: Some(6543),
+            states: Some(13_565),
             reaches: &[],
             run: |name, limits| explore(&rejoin(name), limits),
         },

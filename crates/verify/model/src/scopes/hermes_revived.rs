@@ -67,7 +67,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-rejoin-from-log",
             size: Size::Small,
-            states: Some(92_582),
+            states: Some(318_610),
             reaches: &[],
             run: |name, limits| explore(&rejoins_from_log(name), limits),
         },
