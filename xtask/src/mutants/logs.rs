@@ -325,6 +325,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_keeps_nothing_before_a_view",
+        home: "zeus",
+        guard: "a snapshot before the first view says which keys of what is under way are kept",
+        checks: &[ZEUS_PARTS],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_undecided_of_one_lane",
         home: "zeus",
         guard: "what one lane has undecided nobody reads on any",

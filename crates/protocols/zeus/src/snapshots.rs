@@ -1,5 +1,6 @@
 //! What a lane saves of its state in a snapshot: its own keys, and what is undecided of its transactions.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table, mutant};
@@ -97,14 +98,17 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         None
     }
 
-    /// Saves what other coordinators have under way, behind a slot of one.
+    /// Saves what other coordinators have under way, behind a slot of one. Before the first view of this life
+    /// no layout says which keys this node keeps: they are those that it has restored.
     fn save_streams(
-        &self,
+        &mut self,
         [from, after]: [u64; 2],
         bytes: usize,
         write: &mut impl FnMut(&[u8]),
     ) -> Option<[u64; 2]> {
         let mut written = 0;
+        let (layout, table) = (&self.layout, &mut self.table);
+        let has_begun = self.log.has_begun || mutant!("zeus_keeps_nothing_before_a_view");
         for (coordinator, stream) in &self.streams {
             let number = u64::from(coordinator.0);
             for (slot, applied) in stream.applied.iter() {
@@ -112,6 +116,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     continue;
                 }
                 let mut entry = Vec::new();
+                let keeps = |key: &&[u8]| match has_begun {
+                    true => layout.in_group(key),
+                    false => table.lock_existing(key).is_some(),
+                };
+                let keys = Items::trusted(&applied.items).iter().map(|item| item.key);
+                let kept: BTreeSet<&[u8]> = keys.filter(keeps).collect();
                 let update = Appended {
                     coordinator: *coordinator,
                     slot,
@@ -122,7 +132,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     wholes: &applied.wholes,
                     call: &applied.call,
                 };
-                write_update(&update, |key| self.layout.in_group(key), &mut entry);
+                write_update(&update, |key| kept.contains(key), &mut entry);
                 if !mutant!("zeus_undecided_not_saved") {
                     write(&entry);
                 }

@@ -380,7 +380,13 @@ impl Run {
     fn disks(&mut self) {
         let node = self.node();
         match self.rng.below(400) {
-            0 => self.lose_power(),
+            0 => {
+                self.lose_power();
+                if self.rng.chance(1, 3) {
+                    self.soon();
+                    self.lose_power();
+                }
+            }
             1..=30 if self.cluster.hosts[&node].up => {
                 self.cluster.save_some(node, 0, 30);
             }
@@ -388,6 +394,21 @@ impl Run {
                 self.cluster.flush_log(node);
             }
             _ => {}
+        }
+    }
+
+    /// A little later.
+    fn soon(&mut self) {
+        for _ in 0..self.rng.below(40) {
+            self.disorder.hear_news(&mut self.rng, &mut self.cluster);
+            self.disorder.deliver(&mut self.rng, &mut self.cluster);
+            let node = self.node();
+            if self.rng.chance(1, 7) {
+                self.cluster.flush_log(node);
+            }
+            if self.cluster.hosts[&node].up && self.rng.chance(1, 20) {
+                self.cluster.save(node, 0);
+            }
         }
     }
 

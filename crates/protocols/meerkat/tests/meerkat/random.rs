@@ -289,6 +289,17 @@ impl Run {
         self.visit(node);
     }
 
+    /// A little later.
+    fn soon(&mut self) {
+        for _ in 0..self.rng.below(40) {
+            self.disorder.hear_news(&mut self.rng, &mut self.cluster);
+            self.disorder.deliver(&mut self.rng, &mut self.cluster);
+            if self.rng.chance(1, 7) {
+                self.log();
+            }
+        }
+    }
+
     /// The power of all nodes goes, or of a circuit. Those whose disks have what they said go on, as what
     /// they were.
     fn outage(&mut self) {
@@ -395,6 +406,10 @@ impl Run {
         }
         if self.plan.outages > 0 && self.rng.chance(self.plan.outages, 1000) {
             self.outage();
+            if self.rng.chance(1, 3) {
+                self.soon();
+                self.outage();
+            }
         }
         if self.plan.deaths > 0 && self.rng.chance(self.plan.deaths, 1000) {
             self.end_group();

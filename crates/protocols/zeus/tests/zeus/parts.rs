@@ -280,6 +280,27 @@ fn snapshots_of_lanes_need_no_log_of_another() {
 }
 
 #[test]
+fn what_is_undecided_is_saved_with_its_keys_before_a_view_comes() {
+    let (mut cluster, [a, b]) = (of(Replicas::default(), 1), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.submit_across(1, &format!("append={a}:1 append={b}:1"));
+    cluster.flush_lane(1, 0);
+    for _ in 0..2 {
+        cluster.cut_power_unflushed(1);
+        cluster.restart(1, 1);
+        // One lane has saved all that it holds, and the other nothing.
+        cluster.save(1, 0);
+        for key in [&a, &b] {
+            assert_eq!(cluster.meta(1, key).data, DataState::Invalid, "{key}");
+        }
+    }
+    cluster.install(&[(1, Role::Active)]);
+    cluster.run_for(MLT * 10);
+    assert_eq!(cluster.run(1, &format!("read={a} read={b}")), some(["01", "01"]));
+    cluster.assert_quiet([a, b]);
+}
+
+#[test]
 fn what_a_lane_has_deleted_and_forgotten_is_not_replayed() {
     let collect_every = Some(Duration::from_millis(20));
     let mut cluster = of(Replicas { collect_every, ..Replicas::default() }, 3);

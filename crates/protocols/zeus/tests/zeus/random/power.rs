@@ -132,7 +132,13 @@ impl Run {
     pub(super) fn disks(&mut self) {
         let node = self.node();
         match self.rng.below(400) {
-            0 => self.lose_power(),
+            0 => {
+                self.lose_power();
+                if self.rng.chance(1, 3) {
+                    self.soon();
+                    self.lose_power();
+                }
+            }
             1..=30 if self.cluster.hosts[&node].up => {
                 let bytes = self.rng.below(200) as usize;
                 let lane = self.rng.below(u64::from(self.plan.lanes)) as u16;
@@ -143,6 +149,22 @@ impl Run {
                 self.cluster.flush_lane(node, lane);
             }
             _ => {}
+        }
+    }
+
+    /// A little later. Some lanes have saved all that they have restored, before a view has come or after.
+    fn soon(&mut self) {
+        for _ in 0..self.rng.below(40) {
+            let (node, lane) = (self.node(), self.rng.below(u64::from(self.plan.lanes)) as u16);
+            if self.cluster.hosts[&node].up && self.rng.chance(1, 20) {
+                self.cluster.save(node, lane);
+            }
+            self.disorder.hear_news(&mut self.rng, &mut self.cluster);
+            self.disorder.deliver(&mut self.rng, &mut self.cluster);
+            self.cluster.deliver_any_mail(&mut self.rng);
+            if self.rng.chance(self.plan.flushes, 400) {
+                self.cluster.flush_lane(node, lane);
+            }
         }
     }
 
@@ -295,6 +317,7 @@ fn transactions_over_lanes_survive_the_loss_of_all_power() {
     add(sweep(150, lanes));
     add(sweep(60, Plan { lanes: 3, nodes: 5, trouble: 30, ..lanes }));
     add(sweep(60, Plan { lost: 200, repeated: 200, ..lanes }));
+    add(sweep(60, Plan { nodes: 1, lanes: 3, keys: 4, flushes: 30, ..lanes }));
     add(sweep(60, Plan { lists: true, sent: 20, ..lanes }));
     add(sweep(60, Plan { calls: 50, ..lanes }));
     let deletes = Plan { collect_ms: 20, deletes: 6, steps: 900, ..lanes };
