@@ -30,10 +30,13 @@ fn builds(root: &Path) -> Vec<(&'static str, Command)> {
     let mut shuttle = threads::shuttle_test(root);
     loom.arg("--no-run");
     shuttle.arg("--no-run");
-    let mut builds = vec![("loom", loom), ("shuttle", shuttle)];
-    builds.extend(fuzz::build_command(root).map(|fuzz| ("fuzz", fuzz)));
-    builds.push(("model", mutants::program_build(root, "quorate-model")));
-    builds
+    let model = mutants::program_build(root, "quorate-model");
+    vec![
+        ("loom", loom),
+        ("shuttle", shuttle),
+        ("fuzz", fuzz::check_command(root)),
+        ("model", model),
+    ]
 }
 
 impl Ahead {

@@ -86,7 +86,7 @@ const STEPS: &[Step] = &[
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
     Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },
-    Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
+    Step { name: "fuzz", run: Run::Own("the fuzz targets can be built", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
 ];
@@ -108,6 +108,7 @@ const NIGHTLY: &[Step] = &[
         name: "redis-suite",
         run: Run::Own("all of Redis's own tests, with zeus", suite_nightly),
     },
+    Step { name: "sim", run: Run::Own("thousands of seeds of each engine", sim_of_a_night) },
     Step {
         name: "sim-zeus",
         run: Run::Own("10,000 seeds on each of 3, 5, 6 and 7 nodes, for release", sim_nightly),
@@ -378,24 +379,48 @@ fn python(root: &Path) -> anyhow::Result<()> {
 
 /// What the gate simulates: each of these is one thread.
 const SIMULATIONS: &[&[&str]] = &[
-    &["--engine", "hermes", "--seeds", "200"],
-    &["--engine", "meerkat", "--seeds", "60"],
-    &["--beside", "hermes,meerkat", "--seeds", "40"],
-    &["--engine", "zeus", "--seeds", "32"],
-    &["--engine", "local", "--seeds", "60"],
+    &["--engine", "hermes", "--seeds", "100"],
+    &["--engine", "meerkat", "--seeds", "30"],
+    &["--beside", "hermes,meerkat", "--seeds", "20"],
+    &["--engine", "zeus", "--seeds", "16"],
+    &["--engine", "local", "--seeds", "30"],
 ];
 
 /// Runs the simulations of the gate at once, and says what each has said when it has ended.
 fn sim(root: &Path) -> anyhow::Result<()> {
     build(root)?;
+    simulate(SIMULATIONS, &|| quorate(root))
+}
+
+/// What a night simulates beside Zeus and disks, with the build for release.
+const SIMULATIONS_OF_A_NIGHT: &[&[&str]] = &[
+    &["--engine", "hermes", "--seeds", "10000", "--from", "10001"],
+    &["--engine", "meerkat", "--seeds", "2000", "--from", "10001"],
+    &["--beside", "hermes,meerkat", "--seeds", "2000", "--from", "10001"],
+    &["--engine", "local", "--seeds", "2000", "--from", "10001"],
+];
+
+fn sim_of_a_night(root: &Path) -> anyhow::Result<()> {
+    succeed(cargo(root).args(["build", "--release", "--locked", "--package", "quorate"]))?;
+    simulate(SIMULATIONS_OF_A_NIGHT, &|| {
+        let mut program = Command::new(target_dir(root).join("release/quorate"));
+        program.current_dir(root).stdin(Stdio::null());
+        program
+    })
+}
+
+fn simulate(
+    simulations: &'static [&'static [&'static str]],
+    program: &(impl Fn() -> Command + Sync),
+) -> anyhow::Result<()> {
     let run = |arguments: &'static [&'static str]| {
-        let output = quorate(root).arg("sim").args(arguments).output();
+        let output = program().arg("sim").args(arguments).output();
         output.with_context(|| format!("cannot run quorate sim {}", arguments.join(" ")))
     };
     let mut failed = Vec::new();
     std::thread::scope(|scope| {
         let started: Vec<_> =
-            SIMULATIONS.iter().map(|one| (one, scope.spawn(move || run(one)))).collect();
+            simulations.iter().map(|one| (one, scope.spawn(move || run(one)))).collect();
         for (arguments, thread) in started {
             let output = thread.join().expect("no simulation's thread panics")?;
             println!("quorate sim {}", arguments.join(" "));

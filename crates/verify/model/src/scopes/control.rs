@@ -261,7 +261,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "membership-removal-twice",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(867_158),
             reaches: &[],
             run: |name, limits| explore(&removal(name, [2, 1, 0]), limits),

@@ -322,7 +322,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "hermes-replayed",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(451_478),
             reaches: &[
                 "hermes: replay while the coordinator lives",
@@ -360,7 +360,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "hermes-return",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(1_358_971),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&returns(name, [0; 3]), limits),

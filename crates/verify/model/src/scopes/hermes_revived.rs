@@ -66,7 +66,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "hermes-rejoin-from-log",
-            size: Size::Small,
+            size: Size::Gate,
             states: Some(318_610),
             reaches: &[],
             run: |name, limits| explore(&rejoins_from_log(name), limits),

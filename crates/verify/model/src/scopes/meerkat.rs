@@ -538,7 +538,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "meerkat-takeover",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(543_655),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Serializable), limits),
@@ -580,7 +580,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "meerkat-combined",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(1_470_175),
             reaches: &["meerkat: epoch released", "meerkat: slow path"],
             run: |name, limits| explore(&combined(name), limits),

@@ -118,7 +118,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "meerkat-revived-behind",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(647_592),
             reaches: &["meerkat: goes on from its log"],
             run: |name, limits| explore(&behind(updates(name, 2, 1)), limits),

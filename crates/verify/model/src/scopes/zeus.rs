@@ -291,7 +291,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-outside-crash-driver",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(327_682),
             reaches: &["zeus: all nodes have recovered"],
             run: |name, limits| explore(&outside_crash(name, 2), limits),
@@ -336,7 +336,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-default-owner",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(97_939),
             reaches: &["zeus: a replica has joined"],
             run: |name, limits| explore(&default_owner(name), limits),

@@ -238,7 +238,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-calls-expired",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(205_136),
             reaches: recorded,
             run: |name, limits| explore(&calls_expired(name), limits),
@@ -266,7 +266,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "zeus-own-depart",
-            size: Size::Gate,
+            size: Size::Night,
             states: Some(84_681),
             reaches: &[],
             run: |name, limits| explore(&in_order(departs(name)), limits),
