@@ -205,6 +205,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_all_that_come_back_set_the_clock",
+        home: "rifl",
+        guard: "who comes back while others live moves nobody's clock",
+        checks: &[Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_grant_outlives_its_owner",
         home: "rifl",
         guard: "a grant counts as long as who gave it keeps the lease",

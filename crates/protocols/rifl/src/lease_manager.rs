@@ -166,8 +166,8 @@ impl LeaseManager {
         }
     }
 
-    /// The hybrid clock: never behind any clock that it has heard. The founders of the cluster
-    /// begin it at their wall clocks.
+    /// The hybrid clock: never behind any clock that it has heard. The eldest of those that found the
+    /// cluster, or come back to it all at once, begins it at its wall clock.
     pub fn clock(&self, now: Now) -> u64 {
         self.clock.read(now.monotonic)
     }
@@ -290,18 +290,23 @@ impl LeaseManager {
         let own = view
             .member(self.config.node)
             .filter(|own| own.incarnation == self.config.incarnation && own.role != Role::Down);
-        // A member that joins later hears the time from others: its wrong wall clock must not end
-        // all leases whose owner is gone.
-        let founds = own.is_some_and(|own| own.role == Role::Active);
+        let active = view.members.iter().filter(|member| member.role == Role::Active);
+        let eldest = active.min_by_key(|member| member.number).map(|member| member.number);
+        let is_eldest = eldest.is_some() && eldest == own.map(|own| own.number);
+        // A member that has lived longer has a smaller number. So a node that joins hears the time from others, and
+        // so does one that comes back as an active member while others live: its wrong wall clock must not end all
+        // leases whose owner is gone.
+        let is_active = own.is_some_and(|own| own.role == Role::Active);
+        let founds = is_eldest || is_active && mutant!("rifl_all_that_come_back_set_the_clock");
+        if self.me.is_none() && is_active {
+            self.observe(now, self.kept.until());
+        }
         if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
             self.observe(now, now.unix.0);
             self.observe(now, self.kept.until());
             self.begun = self.clock(now);
         }
         self.me = own.map(|own| own.number);
-        let active = view.members.iter().filter(|member| member.role == Role::Active);
-        let eldest = active.min_by_key(|member| member.number).map(|member| member.number);
-        let is_eldest = eldest.is_some() && eldest == self.me;
         self.eldest_since = is_eldest.then(|| self.eldest_since.unwrap_or(now.monotonic));
         self.heard_now = NodeSet::only(self.config.node);
         if self.me.is_some() {

@@ -184,6 +184,19 @@ impl Cluster {
         back.iter().for_each(|node| self.tell(*node));
     }
 
+    /// These lose power while others live, and come back at once as active members, as where they are all
+    /// that have some data. Their wall clocks are so far ahead.
+    pub(crate) fn lose_power_beside_others(&mut self, nodes: &[u16], ahead: i64) {
+        for node in nodes {
+            self.cluster.cut_power_unflushed(*node);
+            self.restart(*node, 0);
+            self.set_clocks(*node, ahead);
+        }
+        let roles = self.roles();
+        self.decide(&roles);
+        self.nodes().into_iter().for_each(|node| self.tell(node));
+    }
+
     fn set_clocks(&mut self, node: u16, ahead: i64) {
         let origin = self.rng.below(1_000_000) * MS;
         let fast_ppm = self.rng.below(1_000) as i64 - 500;
