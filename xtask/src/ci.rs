@@ -250,6 +250,12 @@ const RIG: &[(&str, &[&str])] = &[
     ("meerkat", &["--engine", "meerkat"]),
     ("zeus", ZEUS_IN_GATE),
     ("disks", &["--disks", "plain", "--only", "kill-all"]),
+    ("async", KILL_MOST_IN_GATE),
+];
+#[rustfmt::skip]
+const KILL_MOST_IN_GATE: &[&str] = &[
+    "--engine", "hermes", "--engine", "zeus", "--disks", "plain",
+    "--durability", "async", "--only", "kill-most",
 ];
 #[rustfmt::skip]
 const ZEUS_IN_GATE: &[&str] = &[
@@ -262,13 +268,21 @@ const RIG_NIGHTLY: &[(&str, &[&str])] = &[
     ("zeus-3", &["--engine", "zeus"]),
     ("zeus-6", &["--engine", "zeus", "--nodes", "6"]),
     ("power", POWER),
+    ("async", ASYNC),
 ];
 #[rustfmt::skip]
 const POWER: &[&str] = &[
     "--engine", "hermes", "--engine", "meerkat", "--engine", "zeus", "--disks", "volatile",
     "--times", "20", "--only", "power", "--only", "power-again", "--only", "power-most",
-    "--only", "power-one", "--only", "kill-all", "--only", "rot", "--only", "disk-full",
+    "--only", "power-one", "--only", "power-but-one", "--only", "kill-most", "--only", "kill-all", "--only", "rot", "--only", "disk-full",
     "--only", "flush-fails", "--only", "slow-disk",
+];
+
+#[rustfmt::skip]
+const ASYNC: &[&str] = &[
+    "--engine", "hermes", "--engine", "meerkat", "--engine", "zeus", "--disks", "volatile",
+    "--durability", "async", "--times", "10", "--only", "kill", "--only", "kill-most",
+    "--only", "power-but-one", "--only", "power-one", "--only", "flush-fails", "--only", "slow-disk",
 ];
 
 fn rig(root: &Path) -> anyhow::Result<()> {

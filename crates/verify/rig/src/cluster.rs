@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::engines::Engine;
 use crate::net::{Net, address};
-use crate::power::{Disks, Mount};
+use crate::power::{Disks, Durability, Mount};
 use crate::process::Process;
 
 /// Longest that a cluster may take to be whole again. Generous: it decides whether the cluster
@@ -68,7 +68,15 @@ impl Cluster {
         binary: &Path,
         work: &Path,
     ) -> anyhow::Result<Self> {
-        Self::start_with(net, slots, engine, settings, binary, work, Disks::None)
+        Self::start_with(
+            net,
+            slots,
+            engine,
+            settings,
+            binary,
+            work,
+            (Disks::None, Durability::Sync),
+        )
     }
 
     /// Starts a cluster at these places of the network, and waits until all nodes serve.
@@ -79,7 +87,7 @@ impl Cluster {
         settings: &str,
         binary: &Path,
         work: &Path,
-        disks: Disks,
+        (disks, durability): (Disks, Durability),
     ) -> anyhow::Result<Self> {
         let (name, options) = (engine.name, engine.options);
         let mut settings = settings.to_owned();
@@ -87,7 +95,7 @@ impl Cluster {
             format!("[[keyspace]]\ndb = 0\nname = \"rig\"\nengine = \"{name}\"\n{options}");
         if disks != Disks::None {
             settings += engine.on_disks.context("the engine keeps what it has on disks")?;
-            keyspace += "durability = \"sync\"\n";
+            keyspace += &format!("durability = \"{}\"\n", durability.name());
         }
         let nodes = slots.zip(1..).map(|(slot, id)| Node { id, slot, process: None, mount: None });
         let nodes: Vec<Node> = nodes.collect();

@@ -16,6 +16,8 @@ pub(crate) struct Engine {
     pub(crate) clock_step_ms_max: u64,
     /// Whether keys move to where they are written.
     pub(crate) moves: bool,
+    /// Whether every live node has what was acknowledged, not only a majority.
+    pub(crate) writes_all: bool,
     /// Whether clients have sessions, whose calls happen once.
     pub(crate) sessions: bool,
     /// More lines of `[cluster]` where what is acknowledged is on disks; `None` if the engine has none.
@@ -31,6 +33,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         // Wall clocks matter only to expiry, which no client of the rig uses.
         clock_step_ms_max: 3_600_000,
         moves: false,
+        writes_all: true,
         sessions: true,
         on_disks: Some("lanes = 2\n"),
     },
@@ -40,6 +43,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         transactions: Some(Model::StrictSerializable),
         clock_step_ms_max: 45,
         moves: false,
+        writes_all: false,
         sessions: true,
         on_disks: Some("lanes = 2\n"),
     },
@@ -50,6 +54,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         // Versions are above all that was seen, whatever clocks show.
         clock_step_ms_max: 3_600_000,
         moves: true,
+        writes_all: true,
         sessions: true,
         on_disks: Some("lanes = 2\n"),
     },

@@ -47,12 +47,34 @@ pub(crate) enum Needs {
     PowerCuts,
 }
 
+/// How many nodes end at once. Where promises do not wait for disks, what was answered last may be lost with
+/// all that have it, and no verdict is possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    Few,
+    AllButOne,
+    All,
+}
+
+impl Ends {
+    /// Whether all nodes may end that have what was acknowledged last, in a cluster of so many.
+    pub(crate) fn ends_all_that_have_it(self, engine: &Engine, nodes: u8) -> bool {
+        match self {
+            Self::Few => false,
+            // With more nodes not all have each key.
+            Self::AllButOne => nodes > 3 || !engine.writes_all,
+            Self::All => true,
+        }
+    }
+}
+
 /// A scenario of faults.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For the table.
     pub(crate) what: &'static str,
     pub(crate) needs: Needs,
+    pub(crate) ends: Ends,
     pub(crate) run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 }
 
@@ -61,7 +83,7 @@ const fn scenario(
     what: &'static str,
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
-    Scenario { name, what, needs: Needs::Nothing, run }
+    Scenario { name, what, needs: Needs::Nothing, ends: Ends::Few, run }
 }
 
 /// A scenario for engines whose keys move.
@@ -73,7 +95,7 @@ const fn moving(
     Scenario { needs: Needs::Moves, ..scenario(name, what, run) }
 }
 
-/// A scenario in which more than a minority goes down.
+/// A scenario that needs disks, as most nodes lose what they have in memory, or as it is about them.
 const fn losing(
     needs: Needs,
     name: &'static str,
@@ -81,6 +103,17 @@ const fn losing(
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
     Scenario { needs, ..scenario(name, what, run) }
+}
+
+/// A scenario in which most nodes end at once.
+const fn ending(
+    ends: Ends,
+    needs: Needs,
+    name: &'static str,
+    what: &'static str,
+    run: fn(&mut Field<'_>) -> anyhow::Result<()>,
+) -> Scenario {
+    Scenario { ends, ..losing(needs, name, what, run) }
 }
 
 /// Every scenario, the single faults first.
@@ -125,22 +158,39 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         "another node takes the place of a live one, of the group of keys that are passed on",
         moves::exchange,
     ),
-    losing(Needs::Disks, "kill-all", "SIGKILL of all nodes, restarted", power::kill_all),
-    losing(Needs::PowerCuts, "power", "loss of the power of all nodes", power::cut_all),
-    losing(
+    ending(
+        Ends::AllButOne,
+        Needs::Disks,
+        "kill-most",
+        "SIGKILL of all nodes but one, restarted",
+        power::kill_all_but_one,
+    ),
+    ending(
+        Ends::AllButOne,
+        Needs::PowerCuts,
+        "power-but-one",
+        "loss of the power of all nodes but one",
+        power::cut_all_but_one,
+    ),
+    ending(Ends::All, Needs::Disks, "kill-all", "SIGKILL of all nodes, restarted", power::kill_all),
+    ending(Ends::All, Needs::PowerCuts, "power", "loss of the power of all nodes", power::cut_all),
+    ending(
+        Ends::All,
         Needs::PowerCuts,
         "power-again",
         "loss of the power of all nodes, and again while they come back",
         power::cut_again,
     ),
     losing(Needs::PowerCuts, "power-one", "loss of the power of one node", power::cut_one),
-    losing(
+    ending(
+        Ends::All,
         Needs::PowerCuts,
         "power-most",
         "loss of the power of all nodes, one of which comes back later",
         power::cut_and_one_late,
     ),
-    losing(
+    ending(
+        Ends::All,
         Needs::PowerCuts,
         "rot",
         "SIGKILL of all nodes, a bit of one node's log tips, all restarted",

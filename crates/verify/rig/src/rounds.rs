@@ -15,7 +15,7 @@ use crate::engines::{self, ENGINES, Engine};
 use crate::faults::{Field, LEASE_MS, Needs, SCENARIOS, Scenario};
 use crate::judge::{Judgement, judge, save};
 use crate::net::Net;
-use crate::power::Disks;
+use crate::power::{Disks, Durability};
 use crate::probe::Probes;
 use crate::report::Report;
 use crate::workers::Workers;
@@ -42,6 +42,10 @@ pub(crate) struct Options {
     /// not flushed when their power is cut, which needs FUSE (/dev/fuse)
     #[arg(long, value_enum, default_value_t = Disks::None)]
     disks: Disks,
+    /// What promises wait for, with disks: with async for nothing, and scenarios are left out in which all
+    /// nodes may end that have what was acknowledged last
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
     /// Only these scenarios
     #[arg(long = "only")]
     only: Vec<String>,
@@ -82,7 +86,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let engine = engines::find(name)?;
         let mut stage = Stage { options, net: &mut net, engine, binary: &binary, rounds: 0 };
         let mut scenarios = scenarios.clone();
-        let disks = options.disks;
+        let (disks, durability) = (options.disks, options.durability);
+        ensure!(
+            disks != Disks::None || durability == Durability::Sync,
+            "without disks there is nothing to be durable; give --disks, too"
+        );
         ensure!(
             disks == Disks::None || engine.on_disks.is_some(),
             "{name} keeps nothing on disks; leave it out by --engine"
@@ -93,9 +101,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             Needs::Disks => disks != Disks::None,
             Needs::PowerCuts => disks == Disks::Volatile,
         });
+        scenarios.retain(|scenario| {
+            durability == Durability::Sync
+                || !scenario.ends.ends_all_that_have_it(engine, options.nodes)
+        });
         ensure!(
             !scenarios.is_empty(),
-            "none of these scenarios is one of {name} with disks: {disks:?}"
+            "none of these scenarios is one of {name} with disks: {disks:?}, durability: {durability:?}"
         );
         stage.play(&scenarios, &mut report)?;
     }
@@ -165,7 +177,7 @@ impl Stage<'_> {
         let _ = std::fs::remove_dir_all(&work);
         let nodes = usize::from(self.options.nodes);
         let settings = format!("lease_ms = {LEASE_MS}\n");
-        let disks = self.options.disks;
+        let disks = (self.options.disks, self.options.durability);
         let (engine, net) = (self.engine, &*self.net);
         Cluster::start_with(net, 1..=nodes, engine, &settings, self.binary, &work, disks)
     }

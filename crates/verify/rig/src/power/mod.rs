@@ -34,6 +34,25 @@ pub(crate) enum Disks {
     Volatile,
 }
 
+/// What promises wait for, where nodes have disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Durability {
+    /// For nothing.
+    Async,
+    /// For the disks.
+    Sync,
+}
+
+impl Durability {
+    /// As the configuration names it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Async => "async",
+            Self::Sync => "sync",
+        }
+    }
+}
+
 fn work(field: &mut Field<'_>) {
     pause(Duration::from_millis(field.random.below(WORK_MS)));
 }
@@ -52,12 +71,37 @@ fn launch(field: &mut Field<'_>, mut nodes: Vec<usize>) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn all_but_one(field: &mut Field<'_>) -> Vec<usize> {
+    let spared = field.any();
+    let mut nodes = all(field);
+    nodes.retain(|node| *node != spared);
+    nodes
+}
+
+/// All at one moment: none of them notices the end of another.
+fn kill_at_once(field: &mut Field<'_>, nodes: &[usize]) -> anyhow::Result<()> {
+    nodes.iter().try_for_each(|node| field.cluster.begin_kill(*node))?;
+    nodes.iter().try_for_each(|node| field.cluster.kill(*node))
+}
+
+pub(crate) fn kill_all_but_one(field: &mut Field<'_>) -> anyhow::Result<()> {
+    work(field);
+    let nodes = all_but_one(field);
+    kill_at_once(field, &nodes)?;
+    launch(field, nodes)
+}
+
+pub(crate) fn cut_all_but_one(field: &mut Field<'_>) -> anyhow::Result<()> {
+    work(field);
+    let nodes = all_but_one(field);
+    field.cluster.cut_power(&nodes)?;
+    launch(field, nodes)
+}
+
 pub(crate) fn kill_all(field: &mut Field<'_>) -> anyhow::Result<()> {
     work(field);
     let nodes = all(field);
-    // None of them notices the end of another.
-    nodes.iter().try_for_each(|node| field.cluster.begin_kill(*node))?;
-    nodes.iter().try_for_each(|node| field.cluster.kill(*node))?;
+    kill_at_once(field, &nodes)?;
     launch(field, nodes)
 }
 
