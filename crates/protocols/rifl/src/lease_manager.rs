@@ -303,7 +303,6 @@ impl LeaseManager {
         }
         if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
             self.observe(now, now.unix.0);
-            self.observe(now, self.kept.until());
             self.begun = self.clock(now);
         }
         self.me = own.map(|own| own.number);
