@@ -132,6 +132,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "durability_first_segment_made_anew",
+        home: "durability",
+        guard: "a first segment that holds nothing stays until there is another",
+        checks: &[HISTORIES],
+        in_gate: true,
+    },
+    Mutant {
+        name: "durability_newest_empty_counts",
+        home: "durability",
+        guard: "of first segments that hold nothing the oldest counts",
+        checks: &[HISTORIES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "durability_obsolete_left",
+        home: "durability",
+        guard: "a first segment is ready when those before it are gone for good",
+        checks: &[HISTORIES],
+        in_gate: false,
+    },
+    Mutant {
         name: "durability_tail_not_repeated",
         home: "durability",
         guard: "the last batch that was found is written again before it is called durable",

@@ -58,8 +58,8 @@ pub struct Found {
     pub(crate) tail: Option<Tail>,
     /// The last batch: the place before it, its parts, its bytes with a head.
     pub(crate) last: Option<(Lsn, u32, Vec<u8>)>,
-    /// A file that holds nothing: its preparation was cut short.
-    pub(crate) torn: Option<Name>,
+    /// Files that hold nothing: their preparation was cut short, or another was prepared in their place.
+    pub(crate) spare: Vec<Name>,
     /// The first slot that no name has.
     pub(crate) slot: u64,
     pub(crate) end: Lsn,
@@ -91,7 +91,7 @@ impl Found {
 pub struct Reader {
     identity: Identity,
     segments: Vec<Segment>,
-    torn: Option<Name>,
+    spare: Vec<Name>,
     slot: u64,
     /// Entries up to here are not given out.
     from: Lsn,
@@ -124,8 +124,10 @@ impl Reader {
         start: Start,
     ) -> Result<Self, LogError> {
         let mut window = Window::default();
-        let Listed { mut sources, torn, slot } = list(directory, identity)?;
-        sources.sort_by_key(|source| source.header.number);
+        let Listed { mut sources, mut spare, slot } = list(directory, identity)?;
+        let slot_of = |source: &Source| names::slot_of(&source.name, identity.lane, SEGMENT);
+        sources.sort_by_key(|source| (source.header.number, slot_of(source)));
+        drop_empty_twins(directory, &mut window, &mut sources, &mut spare);
         for pair in sources.windows(2) {
             let [one, two] = pair else { unreachable!("two at a time") };
             if one.header.number == two.header.number {
@@ -144,13 +146,13 @@ impl Reader {
                 Segment { source, first: batch.map(|batch| batch.after) }
             })
             .collect();
-        check_chain(directory, &mut window, &segments, &torn)?;
+        check_chain(directory, &mut window, &segments, &spare)?;
         let (from, index, expected) = beginning(&segments, start)?;
         window.take_unreadable();
         Ok(Self {
             identity,
             segments,
-            torn: torn.map(|source| source.0),
+            spare: spare.into_iter().map(|(name, _)| name).collect(),
             slot,
             from,
             window,
@@ -227,8 +229,8 @@ impl Reader {
             let end = batch.offset + source.header.padded(batch.bytes);
             tail = Some(Tail { index, offset: batch.offset, end, twin: self.twin });
         }
-        let Self { identity, segments, torn, slot, expected: end, .. } = self;
-        Ok(Found { identity, segments, tail, last, torn, slot, end })
+        let Self { identity, segments, spare, slot, expected: end, .. } = self;
+        Ok(Found { identity, segments, tail, last, spare, slot, end })
     }
 
     fn advance(&mut self, directory: &mut impl Directory) -> Result<Option<Whole>, LogError> {
@@ -382,14 +384,14 @@ impl Reader {
 
 struct Listed {
     sources: Vec<Source>,
-    /// A file without a sound header, and its length.
-    torn: Option<(Name, u64)>,
+    /// Files without a sound header, and their lengths.
+    spare: Vec<(Name, u64)>,
     slot: u64,
 }
 
 fn list(directory: &mut impl Directory, identity: Identity) -> Result<Listed, LogError> {
     let files = directory.files().map_err(LogError::Directory)?;
-    let mut listed = Listed { sources: Vec::new(), torn: None, slot: 0 };
+    let mut listed = Listed { sources: Vec::new(), spare: Vec::new(), slot: 0 };
     for file in files {
         let Some(slot) = names::slot_of(&file.name, identity.lane, SEGMENT) else { continue };
         listed.slot = listed.slot.max(slot + 1);
@@ -399,12 +401,10 @@ fn list(directory: &mut impl Directory, identity: Identity) -> Result<Listed, Lo
             Err(HeaderError::Newer(version)) => {
                 return Err(LogError::Newer { file: file.name, version });
             }
-            _ if listed.torn.is_none() => {
-                listed.torn = Some((file.name, file.bytes));
+            _ => {
+                listed.spare.push((file.name, file.bytes));
                 continue;
             }
-            // Only one is prepared at a time.
-            _ => return Err(LogError::Header { file: file.name }),
         };
         if header.identity != identity {
             let found = header.identity;
@@ -420,31 +420,66 @@ fn list(directory: &mut impl Directory, identity: Identity) -> Result<Listed, Lo
     Ok(listed)
 }
 
+/// Several first segments are there if one was prepared in place of the others: the one that holds something
+/// counts, or the oldest if none does, since nobody has been told of a newer one before the older ones were
+/// gone. The others are spare.
+fn drop_empty_twins(
+    directory: &mut impl Directory,
+    window: &mut Window,
+    sources: &mut Vec<Source>,
+    spare: &mut Vec<(Name, u64)>,
+) {
+    let firsts = sources.iter().take_while(|source| source.header.number == 1).count();
+    if firsts < 2 {
+        return;
+    }
+    let mut empty: Vec<Source> = Vec::new();
+    let mut holding: Vec<Source> = Vec::new();
+    for source in sources.drain(..firsts) {
+        let holds = holds_batch(directory, window, &source);
+        if holds { &mut holding } else { &mut empty }.push(source);
+    }
+    if holding.is_empty() {
+        let counts = if mutant!("durability_newest_empty_counts") { empty.len() - 1 } else { 0 };
+        holding.push(empty.remove(counts));
+    }
+    sources.splice(0..0, holding);
+    spare.extend(empty.into_iter().map(|source| (source.name, source.bytes)));
+}
+
+fn holds_batch(directory: &mut impl Directory, window: &mut Window, segment: &Source) -> bool {
+    window.next_batch(directory, segment, HEADER_BYTES as u64, Lsn::START).is_some()
+}
+
 /// Whether what is missing or damaged can be so without a loss.
 fn check_chain(
     directory: &mut impl Directory,
     window: &mut Window,
     segments: &[Segment],
-    torn: &Option<(Name, u64)>,
+    spare: &[(Name, u64)],
 ) -> Result<(), LogError> {
+    let lost = |(file, _): &(Name, u64)| Err(LogError::Header { file: file.clone() });
     let Some(newest) = segments.last() else {
         // The very first segment was prepared when the power went; then it holds zeros.
-        return match torn {
-            Some((name, bytes)) if !is_zero(directory, name, *bytes) => {
-                Err(LogError::Header { file: name.clone() })
-            }
-            _ => Ok(()),
-        };
+        let used = spare.iter().find(|(name, bytes)| !is_zero(directory, name, *bytes));
+        return used.map_or(Ok(()), lost);
     };
-    let holds = newest.first.is_some()
-        || window.next_batch(directory, &newest.source, HEADER_BYTES as u64, Lsn::START).is_some();
-    // A segment is prepared only when the one before it holds a durable batch.
-    if let Some((file, _)) = torn.as_ref().filter(|_| !holds)
+    let number = newest.source.header.number;
+    let holds = newest.first.is_some() || holds_batch(directory, window, &newest.source);
+    // A segment is prepared only when the one before it holds a durable batch, and one at a time; the first
+    // one again and again, until it holds something.
+    let may = if holds {
+        1
+    } else if number > 1 {
+        0
+    } else {
+        usize::MAX
+    };
+    if let Some(file) = spare.get(may)
         && !mutant!("durability_torn_header_believed")
     {
-        return Err(LogError::Header { file: file.clone() });
+        return lost(file);
     }
-    let number = newest.source.header.number;
     if !holds && number > 1 && segments.len() == 1 {
         return Err(LogError::Missing { number: number - 1 });
     }

@@ -126,6 +126,8 @@ enum Stage {
     Header,
     /// Of a new file: its name.
     Directory,
+    /// Removes one of the files in whose place this one is.
+    Remove,
 }
 
 #[derive(Clone, Debug)]
@@ -156,8 +158,11 @@ pub struct Log {
     next: Next,
     used: VecDeque<Used>,
     pool: VecDeque<(Name, u64)>,
-    /// A file whose header tells nothing: it is made anew.
+    /// A file that holds nothing: it is made anew.
     remade: Option<Name>,
+    /// Files that hold nothing, and go when there is a segment. One may be the first segment of all without
+    /// a batch: it may be in a cache only, or be all that says that a log was prepared.
+    obsolete: Vec<Name>,
     /// The number of the next segment that is prepared.
     number: u64,
     /// The next name.
@@ -192,6 +197,7 @@ impl Log {
         let least = HEADER_BYTES as u64 + 3 * u64::from(batch);
         assert!(options.segment_bytes >= least && options.segment_bytes.is_multiple_of(4096));
         let align = if mutant!("durability_batches_share_sectors") { 4 } else { ALIGN };
+        let mut spare = found.spare;
         let mut log = Self {
             identity: found.identity,
             options,
@@ -203,7 +209,8 @@ impl Log {
             next: Next::Nothing,
             used: VecDeque::new(),
             pool: VecDeque::new(),
-            remade: found.torn,
+            remade: spare.pop(),
+            obsolete: spare,
             number: 1,
             slot: found.slot,
             gathered: Gather::new(batch),
@@ -260,9 +267,11 @@ impl Log {
                 // The segment before it was sealed, so this one is durable.
                 self.number = header.number + 1;
                 self.next = Next::Ready { file, header };
+            } else if self.current.is_some() || mutant!("durability_first_segment_made_anew") {
+                // It holds nothing, and may be in a cache only.
+                self.obsolete.extend(self.remade.replace(file));
             } else {
-                // It holds nothing, and may be in a cache only: it is made anew.
-                self.remade = Some(file);
+                self.obsolete.push(file);
             }
         }
     }
@@ -589,6 +598,7 @@ impl Log {
             }
             Stage::Header => Request::Write { file, offset: 0, bytes: header.encode(), flush },
             Stage::Directory => Request::FlushDirectory,
+            Stage::Remove => Request::Remove { file: self.obsolete.pop().expect("there is one") },
         };
         let started = self.submit(request, disk);
         if let Next::Preparing { ticket, .. } = &mut self.next {
@@ -605,6 +615,13 @@ impl Log {
             }
             Stage::Zero(_) => Stage::Header,
             Stage::Header if !mutant!("durability_directory_not_flushed") => Stage::Directory,
+            // Nobody is told of it before they are gone: of first segments that hold nothing, the oldest counts.
+            Stage::Directory | Stage::Remove
+                if !self.obsolete.is_empty() && !mutant!("durability_obsolete_left") =>
+            {
+                Stage::Remove
+            }
+            Stage::Remove => Stage::Directory,
             Stage::Header | Stage::Directory => {
                 self.next = Next::Ready { file: file.clone(), header: header.clone() };
                 self.number += 1;

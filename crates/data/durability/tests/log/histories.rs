@@ -23,6 +23,7 @@ const PLAN: Plan = Plan {
     faults: SOUND,
     crashes: 15,
     cut_after: None,
+    appends_after: 0,
     rots: false,
     fills: false,
     snapshots: true,
@@ -103,6 +104,20 @@ fn restarts_of_a_log_with_one_batch_keep_it() {
     let plan = Plan { faults, crashes: 200, actions: 80, snapshots: false, ..PLAN };
     let sum = Sum::of(plan, 0..3000);
     assert_eq!((sum.all.damaged, sum.all.lost), (0, 0));
+}
+
+/// Restarts of a log that was prepared, and that holds nothing or next to nothing.
+#[test]
+fn restarts_of_an_empty_log_keep_its_segment() {
+    for faults in [
+        SOUND,
+        DeviceFaults { garbled: 500, ..SOUND },
+        DeviceFaults { flush_error: 100, write_error: 20, ..SOUND },
+    ] {
+        let plan = Plan { faults, crashes: 120, actions: 60, snapshots: false, ..PLAN };
+        let sum = Sum::of(Plan { appends_after: 50, ..plan }, 0..2000);
+        assert_eq!((sum.all.damaged, sum.all.lost), (0, 0));
+    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) crashes: u64,
     /// The power goes after this step of the disk, instead.
     pub(crate) cut_after: Option<u64>,
+    /// Nothing is appended in so many actions of the beginning.
+    pub(crate) appends_after: u64,
     /// Whether bytes rot while the power is off.
     pub(crate) rots: bool,
     /// Whether others fill the disk, and empty it.
@@ -120,6 +122,10 @@ pub(crate) struct World {
     history: Vec<Set>,
     /// What was called durable, each time.
     told: Vec<Lsn>,
+    /// The place up to which a process has found the log, until all of that is durable again.
+    found: Lsn,
+    /// Whether a process has said that there is a segment to write to.
+    prepared: bool,
     pub(crate) report: Report,
 }
 
@@ -145,6 +151,8 @@ impl World {
             state: State::new(),
             history: Vec::new(),
             told: vec![Lsn::START],
+            found: Lsn::START,
+            prepared: false,
             report: Report::default(),
         }
     }
@@ -157,8 +165,8 @@ impl World {
         if !self.recover() {
             return;
         }
-        for _ in 0..self.plan.actions {
-            if !self.act() {
+        for action in 0..self.plan.actions {
+            if !self.act(action >= self.plan.appends_after) {
                 return self.count_events();
             }
         }
@@ -190,7 +198,7 @@ impl World {
     }
 
     /// Returns false when the run has ended.
-    fn act(&mut self) -> bool {
+    fn act(&mut self, appends: bool) -> bool {
         let crashes = self.plan.cut_after.is_none();
         if crashes && self.rng.chance(self.plan.crashes, 1000) {
             let power = self.rng.chance(2, 3);
@@ -198,7 +206,7 @@ impl World {
             return self.recover();
         }
         match self.rng.below(20) {
-            0..=4 => self.append(),
+            0..=4 if appends => self.append(),
             5 if self.plan.fills => {
                 let bytes = if self.rng.chance(1, 2) { DISK_BYTES as u64 } else { 0 };
                 self.files.set_reserved(bytes);
@@ -259,6 +267,12 @@ impl World {
             return;
         }
         self.report.steps += 1;
+        self.finish_step();
+        let log = self.log.as_ref().expect("a process runs, or another has begun");
+        self.prepared |= log.has_segment() && log.durable() >= self.found;
+    }
+
+    fn finish_step(&mut self) {
         let Some(Completion { ticket, result, bytes }) = self.files.step() else { return };
         let owner = ticket.0 % 4;
         let completion = Completion { ticket: Ticket(ticket.0 / 4), result, bytes };
@@ -417,6 +431,12 @@ impl World {
         }
         let found = reader.finish(&mut self.files, end)?;
         let end = found.end();
+        if self.prepared && !found.has_segments() {
+            let may = self.plan.rots || self.plan.forgives_losses();
+            assert!(may, "seed {}: what was prepared is gone", self.seed);
+            self.prepared = false;
+        }
+        self.found = end;
         let mut floor = self.told();
         if self.plan.rots && self.told.len() > 1 {
             // The last durable batch can't be told from a torn one.
