@@ -27,7 +27,7 @@ struct State {
 /// The builds, and the steps that they are for, in the order of these.
 fn builds(root: &Path) -> Vec<(&'static str, Command)> {
     let mut loom = threads::loom_test(root);
-    let mut shuttle = threads::shuttle_test(root);
+    let mut shuttle = threads::shuttle_test_in_gate(root);
     loom.arg("--no-run");
     shuttle.arg("--no-run");
     let model = mutants::program_build(root, "quorate-model");

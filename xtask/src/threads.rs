@@ -11,6 +11,8 @@ use crate::target_dir;
 const LOOM: &[&str] = &["sync", "storage"];
 /// The crates that have schedules for shuttle.
 const SHUTTLE: &[&str] = &["sync", "storage", "meerkat", "node"];
+/// Those of them that are built without every protocol.
+const SHUTTLE_IN_GATE: &[&str] = &["sync", "storage"];
 
 fn test(root: &Path, kind: &str, crates: &[&str], arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -39,9 +41,14 @@ pub fn loom_test(root: &Path) -> Command {
     command
 }
 
-/// The schedules under shuttle.
+/// All schedules under shuttle.
 pub fn shuttle_test(root: &Path) -> Command {
     test(root, "shuttle", SHUTTLE, &["--test", "schedules"])
+}
+
+/// The schedules of the gate.
+pub fn shuttle_test_in_gate(root: &Path) -> Command {
+    test(root, "shuttle", SHUTTLE_IN_GATE, &["--test", "schedules"])
 }
 
 /// Primitives under every interleaving that loom finds.
@@ -49,9 +56,14 @@ pub fn loom(root: &Path) -> anyhow::Result<()> {
     succeed(loom_test(root))
 }
 
-/// Whole lanes under many schedules, as many as the gate has time for.
+/// What lanes share under many schedules.
 pub fn shuttle(root: &Path) -> anyhow::Result<()> {
-    succeed(shuttle_test(root))
+    succeed(shuttle_test_in_gate(root))
+}
+
+/// Whole lanes, too, under ten times as many.
+pub fn shuttle_of_a_night(root: &Path) -> anyhow::Result<()> {
+    run_shuttle(root, &["--times", "10"])
 }
 
 /// `cargo xtask shuttle [--times N] [FILTER]`: more schedules, of other seeds.

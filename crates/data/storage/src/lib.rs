@@ -24,8 +24,8 @@
 //!
 //! Lanes that write different existing records write no common cache line: counters are per writing
 //! lane, and where a protocol shares records among lanes (those with a locked state), records and
-//! buffers lie on lines of their own. Making and removing records writes their shard. With the
-//! feature `trace-writes` the module `trace` shows a thread's lines to tests.
+//! buffers lie on lines of their own. Making and removing records writes their shard. In builds with
+//! debug assertions the module `trace` shows a thread's lines to tests.
 //!
 //! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
 //! index, which stays at its largest size until [`Store::reset`].
@@ -47,7 +47,7 @@ mod snapshot;
 mod store;
 mod sync;
 mod table;
-#[cfg(feature = "trace-writes")]
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 pub mod trace;
 mod watches;
 mod words;

@@ -1,27 +1,26 @@
-//! The crate's means to synchronise: [`quorate_sync::primitives`], or with `trace-writes` atomics
-//! that record writes; and, for models only, stand-ins for plain memory.
+//! The crate's means to synchronise: [`quorate_sync::primitives`], or in builds with debug
+//! assertions atomics that can record writes; and, for models only, stand-ins for plain memory.
 
 #[cfg(all(debug_assertions, not(loom)))]
 pub(crate) use quorate_sync::primitives::thread_local;
-#[cfg(not(feature = "trace-writes"))]
+#[cfg(any(not(debug_assertions), loom, shuttle))]
 pub(crate) use quorate_sync::primitives::{
     AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Count, Mutex,
 };
 pub(crate) use quorate_sync::primitives::{Backoff, IS_MODEL, MutexGuard, Ordering, fence};
 
-#[cfg(feature = "trace-writes")]
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 pub(crate) use crate::trace::{
     AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicU64 as Count, Mutex,
 };
 
-/// Notes that this thread writes memory without one of the atomics. Recorded with `trace-writes`,
-/// otherwise ignored.
+/// Notes that this thread writes memory without one of the atomics. For tests that record the
+/// writes of threads (see `trace`).
 #[inline]
 pub(crate) fn note_write<T>(at: core::ptr::NonNull<T>, bytes: usize) {
-    #[cfg(feature = "trace-writes")]
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
     crate::trace::written(at.addr().get(), bytes);
-    #[cfg(not(feature = "trace-writes"))]
-    let _not_recorded = (at, bytes);
+    let _ = (at, bytes);
 }
 /// Stands for plain memory that is written once, before other threads find it, so that a model
 /// notices threads that could find it too early. Empty outside of models.

@@ -2,7 +2,7 @@
 //! on different keys must write no common line, or they slow each other down although their work
 //! does not conflict.
 //!
-//! Only with the feature `trace-writes`. It records this crate's writes to memory that another
+//! Only in builds with debug assertions. It records this crate's writes to memory that another
 //! thread could reach: sequence locks, words of records and buffers, locked states, counters, the
 //! index with its mutexes. It does not record the allocator and the collector of garbage, whose
 //! shared lines are touched once per many operations, and memory that a locked state owns
@@ -11,7 +11,7 @@
 //! Memory that one thread's changes release may serve another thread next. That is no sharing, but
 //! the lines would look common: so a test holds a [`crate::Guard`] while it records.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::LockResult;
 use std::sync::atomic::{self, Ordering};
@@ -19,24 +19,28 @@ use std::sync::atomic::{self, Ordering};
 use crate::record::CACHE_LINE;
 
 thread_local! {
+    /// Whether this thread records: all that a write asks where no test does.
+    static IS_ON: Cell<bool> = const { Cell::new(false) };
     static LINES: RefCell<Option<BTreeSet<usize>>> = const { RefCell::new(None) };
 }
 
 /// Begins to record the writes of this thread, and forgets earlier records.
 pub fn begin() {
     LINES.set(Some(BTreeSet::new()));
+    IS_ON.set(true);
 }
 
 /// Stops recording. The numbers of the cache lines that this thread wrote since [`begin`]: their
 /// addresses divided by 64. Empty without a `begin`.
 pub fn end() -> BTreeSet<usize> {
+    IS_ON.set(false);
     LINES.take().unwrap_or_default()
 }
 
 /// This thread writes `len` bytes from an address on, or claims their cache lines in order to
 /// write.
 pub fn written(address: usize, len: usize) {
-    if len == 0 {
+    if len == 0 || !IS_ON.get() {
         return;
     }
     // A thread that ends may free garbage after its locals are gone; no test asks for its lines.

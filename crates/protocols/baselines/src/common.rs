@@ -145,7 +145,7 @@ fn lock<T>(mutex: &Apart<Mutex<T>>) -> MutexGuard<'_, T> {
 /// Tells the test of disjoint access that this thread writes here.
 #[inline]
 fn note_write<T>(cell: &T) {
-    #[cfg(feature = "trace-writes")]
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
     quorate_storage::trace::written(std::ptr::from_ref(cell).addr(), size_of::<T>());
     let _ = cell;
 }

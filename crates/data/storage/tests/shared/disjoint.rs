@@ -1,5 +1,5 @@
-//! Lanes that work on different keys write no common cache line, seen through `trace-writes`:
-//! `cargo test -p quorate-storage --features trace-writes`.
+//! Lanes that work on different keys write no common cache line, seen through
+//! [`quorate_storage::trace`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};

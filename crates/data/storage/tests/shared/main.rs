@@ -3,7 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(feature = "trace-writes")]
+#[cfg(debug_assertions)]
 mod disjoint;
 
 use std::collections::BTreeSet;

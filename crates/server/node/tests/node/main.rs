@@ -1,7 +1,7 @@
 //! Whole nodes in one process.
 
 mod blocking;
-#[cfg(feature = "trace-writes")]
+#[cfg(debug_assertions)]
 mod disjoint;
 mod forwarding;
 mod hash_expiry;
