@@ -29,6 +29,10 @@
 //!   So what is lost is a suffix of the order. To remember fits every state and sees it; it takes a
 //!   slot of its own, so the other reductions treat it as an operation that anything may help. What a key may
 //!   be afterwards is not known beforehand, so growth is no guide then.
+//! - **Attempts.** A store may try an operation again before it answers, if another came between: an `incr` of
+//!   3 that has made 4 of it at one replica meets a `set` of 10, and answers 11. So what a configuration remembers
+//!   is a state, or what one pending operation that changes the key makes of it, whatever that answers later. The operation takes
+//!   effect in the order all the same. Among what is lost it is there once, and among what is kept, too.
 //! - **Dominance.** Of two configurations with the same state the one that has used no more
 //!   unknown operations and has each pending operation in a position at least as good makes the
 //!   other superfluous.
@@ -450,11 +454,12 @@ impl Search {
         while head < queue.len() {
             let configuration = queue[head].clone();
             head += 1;
-            if let Some(mut after) = self.place(&configuration, bit)
-                && !self.is_dead_end(&after)
-            {
-                after.placed &= !bit;
-                self.keep(next, after)?;
+            let attempts = self.attempts(&configuration, bit);
+            for mut after in self.place(&configuration, bit).into_iter().chain(attempts) {
+                if !self.is_dead_end(&after) {
+                    after.placed &= !bit;
+                    self.keep(next, after)?;
+                }
             }
             for after in self.successors(&configuration, bit) {
                 if self.is_dead_end(&after) {
@@ -489,6 +494,7 @@ impl Search {
                 continue;
             }
             successors.extend(self.place(from, bit));
+            successors.extend(self.attempts(from, bit));
         }
         for class in self.candidates(wanting, from) {
             let step = self.classes[class].step;
@@ -602,6 +608,26 @@ impl Search {
             self.place_pure(&mut after, self.pure);
         }
         Some(after)
+    }
+
+    /// Places the choice of what a loss leaves, if `bit` is its slot, so that it leaves what a pending operation
+    /// has tried.
+    fn attempts(&mut self, from: &Configuration, bit: Slots) -> Vec<Configuration> {
+        if self.slots[bit.trailing_zeros() as usize].0 != NO_ENTRY {
+            return Vec::new();
+        }
+        let mut attempts = Vec::new();
+        for slot in bits(self.pending & !from.placed & !bit & !self.pure) {
+            let state = self.slots[slot].1.step.apply_unseen(from.state, &mut self.values);
+            let Some(state) = state else { continue };
+            let mut after = from.clone();
+            after.kept = Some(state);
+            after.placed |= bit;
+            // It takes effect later.
+            after.free &= !(bit | 1 << slot);
+            attempts.push(after);
+        }
+        attempts
     }
 
     /// Places those pure pending operations of `mask` that the state fits.
