@@ -1,14 +1,17 @@
 //! Explores scopes and prints a table of them.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use quorate_model::explore::Limits;
-use quorate_model::scopes::{Size, all};
+use quorate_model::scopes::{Entry, Size, all};
 
 const USAGE: &str = "\
 usage: quorate-model [--nightly] [--threads N] [--steps N] [NAME...]
 
-Explores the scopes of the gate, or those of the night, or those whose names begin like this.";
+Explores the scopes of the gate, or those of the night, or those whose names begin like this. Each thread
+explores a scope of its own; those of the night are explored one after the other, by all threads.";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -38,34 +41,47 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
             _ => names.push(word),
         }
     }
-    let mut fine = true;
+    let named = |entry: &Entry| names.iter().any(|name| entry.name.starts_with(name.as_str()));
+    let mut chosen = all();
+    chosen.retain(|entry| match names.is_empty() {
+        true => (entry.size == Size::Night) == nightly,
+        false => named(entry),
+    });
     println!(
         "{:<28} {:>11} {:>12} {:>6} {:>8} {:>7}",
         "scope", "states", "steps", "depth", "seconds", "MB"
     );
-    for entry in all() {
-        let named = names.iter().any(|name| entry.name.starts_with(name.as_str()));
-        let chosen = if names.is_empty() { (entry.size == Size::Night) == nightly } else { named };
-        if !chosen {
-            continue;
+    let workers = match chosen.iter().any(|entry| entry.size == Size::Night) {
+        true => 1,
+        false => limits.threads.min(chosen.len()),
+    };
+    limits.threads = (limits.threads / workers.max(1)).max(1);
+    let (next, fine) = (AtomicUsize::new(0), AtomicBool::new(true));
+    let work = || {
+        while let Some(entry) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            fine.fetch_and(explore(entry, limits), Ordering::Relaxed);
         }
-        let report = entry.explore(limits);
-        println!(
-            "{:<28} {:>11} {:>12} {:>6} {:>8.1} {:>7}{}",
-            report.name,
-            report.states,
-            report.steps,
-            report.depth,
-            report.seconds,
-            peak_megabytes(),
-            if report.cut { "  cut off" } else { "" }
-        );
-        if let Err(reason) = entry.judge(&report, true) {
-            println!("{reason}");
-            fine = false;
-        }
-    }
-    Ok(fine)
+    };
+    thread::scope(|scope| (0..workers).for_each(|_| _ = scope.spawn(work)));
+    Ok(fine.into_inner())
+}
+
+/// Explores a scope and prints what it has found. Whether that is as it should be.
+fn explore(entry: &Entry, limits: Limits) -> bool {
+    let report = entry.explore(limits);
+    let judgement = entry.judge(&report, true);
+    let because = judgement.as_ref().err().map_or(String::new(), |reason| format!("\n{reason}"));
+    println!(
+        "{:<28} {:>11} {:>12} {:>6} {:>8.1} {:>7}{}{because}",
+        report.name,
+        report.states,
+        report.steps,
+        report.depth,
+        report.seconds,
+        peak_megabytes(),
+        if report.cut { "  cut off" } else { "" },
+    );
+    judgement.is_ok()
 }
 
 /// The most memory that this process has had, as the system reports it.
