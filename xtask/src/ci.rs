@@ -89,6 +89,27 @@ const NIGHTLY: &[Step] = &[
         name: "redis-suite",
         run: Run::Own("all of Redis's own tests, with zeus", suite_nightly),
     },
+    Step {
+        name: "random",
+        run: Run::Cargo(
+            &[
+                "test",
+                "--package",
+                "quorate-hermes",
+                "--package",
+                "quorate-meerkat",
+                "--package",
+                "quorate-zeus",
+                "--package",
+                "quorate-membership",
+                "--locked",
+                "--",
+                "random",
+            ],
+            // So many times the seeds of the gate.
+            &[("TIMES", "20")],
+        ),
+    },
     Step { name: "sim", run: Run::Own("thousands of seeds of each engine", sim_of_a_night) },
     Step {
         name: "sim-zeus",

@@ -543,15 +543,15 @@ fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
 
 #[test]
 fn a_healthy_network_needs_no_luck() {
-    sweep(200, Plan { lost: 0, repeated: 0, trouble: 0, ..PLAN });
+    sweep(100, Plan { lost: 0, repeated: 0, trouble: 0, ..PLAN });
 }
 
 #[test]
 fn nobody_waits_in_a_circle() {
     let quiet = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, sent: 25, ..PLAN };
     for (nodes, keys, locality) in [(3, 2, 0), (3, 4, 30), (5, 3, 0), (5, 5, 30)] {
-        sweep(60, Plan { nodes, keys, locality, ..quiet });
-        sweep(60, Plan { nodes, keys, locality, origins: 40, ..quiet });
+        sweep(30, Plan { nodes, keys, locality, ..quiet });
+        sweep(30, Plan { nodes, keys, locality, origins: 40, ..quiet });
     }
 }
 
@@ -561,15 +561,15 @@ fn lanes_borrow_keys_from_each_other() {
     let lanes = Plan { lanes: 3, keys: 5, ..PLAN };
     let quiet = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, sent: 25, ..lanes };
     for (nodes, keys, locality) in [(1, 3, 0), (3, 4, 30), (5, 5, 60)] {
-        probes.extend(sweep(60, Plan { nodes, keys, locality, ..quiet }));
-        probes.extend(sweep(60, Plan { nodes, keys, locality, origins: 40, ..quiet }));
+        probes.extend(sweep(30, Plan { nodes, keys, locality, ..quiet }));
+        probes.extend(sweep(30, Plan { nodes, keys, locality, origins: 40, ..quiet }));
     }
-    probes.extend(sweep(60, lanes));
-    probes.extend(sweep(60, Plan { nodes: 5, trouble: 60, ..lanes }));
-    probes.extend(sweep(60, Plan { trouble: 60, lanes: 2, ..lanes }));
+    probes.extend(sweep(30, lanes));
+    probes.extend(sweep(30, Plan { nodes: 5, trouble: 60, ..lanes }));
+    probes.extend(sweep(30, Plan { trouble: 60, lanes: 2, ..lanes }));
     let moving = Plan { lanes: 2, keys: 5, spares: 2, moves: 30, ..PLAN };
-    probes.extend(sweep(60, Plan { nodes: 4, replicas: 2, ..moving }));
-    probes.extend(sweep(60, Plan { nodes: 5, trouble: 30, ..moving }));
+    probes.extend(sweep(30, Plan { nodes: 4, replicas: 2, ..moving }));
+    probes.extend(sweep(30, Plan { nodes: 5, trouble: 30, ..moving }));
     for name in ["zeus: a key is lent to another lane", "zeus: a lane wants its key back"] {
         assert!(probes.contains_key(name), "never: {name}");
     }
@@ -577,40 +577,40 @@ fn lanes_borrow_keys_from_each_other() {
 
 #[test]
 fn transactions_are_strictly_serializable() {
-    sweep(400, PLAN);
+    sweep(200, PLAN);
 }
 
 #[test]
 fn transactions_of_five_nodes_are_strictly_serializable() {
-    sweep(200, Plan { nodes: 5, keys: 4, ..PLAN });
+    sweep(100, Plan { nodes: 5, keys: 4, ..PLAN });
 }
 
 #[test]
 fn bad_networks_cost_time_only() {
-    sweep(150, Plan { nodes: 5, lost: 300, repeated: 300, steps: 400, ..PLAN });
+    sweep(75, Plan { nodes: 5, lost: 300, repeated: 300, steps: 400, ..PLAN });
 }
 
 #[test]
 fn many_views_in_a_row_lose_nothing() {
-    sweep(200, Plan { trouble: 60, ..PLAN });
-    sweep(100, Plan { nodes: 5, keys: 4, trouble: 60, ..PLAN });
+    sweep(100, Plan { trouble: 60, ..PLAN });
+    sweep(50, Plan { nodes: 5, keys: 4, trouble: 60, ..PLAN });
 }
 
 #[test]
 fn data_moves_when_members_come_and_go() {
     let plan = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 600, ..PLAN };
-    sweep(150, Plan { nodes: 4, replicas: 2, ..plan });
-    sweep(100, Plan { nodes: 5, ..plan });
-    sweep(50, Plan { nodes: 6, spares: 1, moves: 40, ..plan });
-    sweep(50, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
+    sweep(75, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(50, Plan { nodes: 5, ..plan });
+    sweep(25, Plan { nodes: 6, spares: 1, moves: 40, ..plan });
+    sweep(25, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
 }
 
 #[test]
 fn six_and_seven_nodes_are_strictly_serializable() {
     let plan = Plan { keys: 5, trouble: 20, steps: 500, ..PLAN };
-    sweep(50, Plan { nodes: 6, replicas: 2, ..plan });
-    sweep(50, Plan { nodes: 7, replicas: 4, ..plan });
-    sweep(50, Plan { nodes: 7, ..plan });
+    sweep(25, Plan { nodes: 6, replicas: 2, ..plan });
+    sweep(25, Plan { nodes: 7, replicas: 4, ..plan });
+    sweep(25, Plan { nodes: 7, ..plan });
 }
 
 #[test]
@@ -620,11 +620,11 @@ fn watches_of_absent_keys_are_exact() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(60, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
-    add(sweep(60, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
-    add(sweep(60, Plan { lanes: 2, trouble: 20, keys: 4, ..plan }));
+    add(sweep(30, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
+    add(sweep(30, Plan { lanes: 2, trouble: 20, keys: 4, ..plan }));
     let moves = Plan { spares: 2, trouble: 20, moves: 20, ..plan };
-    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, ..moves }));
     for name in ["a watch holds", "a watch fails", "zeus: the floor rises"] {
         assert!(probes.get(name).is_some_and(|count| *count > 100), "never: {name}");
     }
@@ -633,31 +633,31 @@ fn watches_of_absent_keys_are_exact() {
 #[test]
 fn what_was_deleted_is_forgotten() {
     let plan = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..PLAN };
-    sweep(100, plan);
-    sweep(100, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan });
+    sweep(50, plan);
+    sweep(50, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan });
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
-    sweep(100, Plan { nodes: 4, replicas: 2, ..moves });
-    sweep(50, Plan { nodes: 5, lost: 200, repeated: 300, ..moves });
+    sweep(50, Plan { nodes: 4, replicas: 2, ..moves });
+    sweep(25, Plan { nodes: 5, lost: 200, repeated: 300, ..moves });
 }
 
 #[test]
 fn nobody_waits_for_a_key_that_some_have_forgotten() {
     let quiet = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..PLAN };
     let plan = Plan { keys: 4, collect_ms: 20, deletes: 12, steps: 1000, locality: 0, ..quiet };
-    sweep(60, Plan { lost: 50, ..plan });
-    sweep(60, Plan { nodes: 4, replicas: 2, ..plan });
-    sweep(60, Plan { nodes: 5, lanes: 3, keys: 5, lost: 50, ..plan });
-    sweep(60, Plan { nodes: 4, replicas: 2, lanes: 2, trouble: 10, ..plan });
+    sweep(30, Plan { lost: 50, ..plan });
+    sweep(30, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(30, Plan { nodes: 5, lanes: 3, keys: 5, lost: 50, ..plan });
+    sweep(30, Plan { nodes: 4, replicas: 2, lanes: 2, trouble: 10, ..plan });
 }
 
 #[test]
 fn what_several_lanes_have_deleted_is_forgotten() {
     let plan = Plan { lanes: 2, keys: 5, collect_ms: 20, deletes: 6, steps: 1000, ..PLAN };
-    let mut probes = sweep(50, plan);
-    probes.extend(sweep(50, Plan { lanes: 3, nodes: 4, replicas: 2, trouble: 20, ..plan }));
+    let mut probes = sweep(25, plan);
+    probes.extend(sweep(25, Plan { lanes: 3, nodes: 4, replicas: 2, trouble: 20, ..plan }));
     let moves = Plan { spares: 2, trouble: 20, moves: 20, ..plan };
-    probes.extend(sweep(50, Plan { nodes: 4, replicas: 2, ..moves }));
-    probes.extend(sweep(50, Plan { lanes: 3, nodes: 5, lost: 200, repeated: 300, ..moves }));
+    probes.extend(sweep(25, Plan { nodes: 4, replicas: 2, ..moves }));
+    probes.extend(sweep(25, Plan { lanes: 3, nodes: 5, lost: 200, repeated: 300, ..moves }));
     for name in ["zeus: a key is lent to another lane", "zeus: a record is forgotten"] {
         assert!(probes.contains_key(name), "never: {name}");
     }
@@ -666,15 +666,15 @@ fn what_several_lanes_have_deleted_is_forgotten() {
 #[test]
 fn transactions_run_where_they_are_placed() {
     let plan = Plan { pins: 10, sent: 20, locality: 0, ..PLAN };
-    let mut probes = sweep(100, plan);
+    let mut probes = sweep(50, plan);
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
     let patient = Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..plan };
-    add(sweep(60, Plan { nodes: 5, keys: 4, ..patient }));
-    add(sweep(60, Plan { lanes: 2, keys: 4, ..patient }));
-    add(sweep(60, Plan { nodes: 5, replicas: 2, trouble: 40, keys: 4, ..plan }));
-    add(sweep(60, Plan { nodes: 4, replicas: 2, spares: 2, keys: 6, moves: 20, ..plan }));
+    add(sweep(30, Plan { nodes: 5, keys: 4, ..patient }));
+    add(sweep(30, Plan { lanes: 2, keys: 4, ..patient }));
+    add(sweep(30, Plan { nodes: 5, replicas: 2, trouble: 40, keys: 4, ..plan }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, spares: 2, keys: 6, moves: 20, ..plan }));
     for name in ["a transaction is sent to another node", "zeus: a key bounces"] {
         assert!(probes.get(name).is_some_and(|count| *count > 100), "never: {name}: {probes:?}");
     }
@@ -687,17 +687,17 @@ fn lists_that_are_changed_in_place_are_the_same_everywhere() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(100, plan));
-    add(sweep(60, Plan { nodes: 5, keys: 4, trouble: 60, ..plan }));
-    add(sweep(60, Plan { lanes: 2, nodes: 4, replicas: 2, trouble: 30, ..plan }));
+    add(sweep(50, plan));
+    add(sweep(30, Plan { nodes: 5, keys: 4, trouble: 60, ..plan }));
+    add(sweep(30, Plan { lanes: 2, nodes: 4, replicas: 2, trouble: 30, ..plan }));
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 600, ..plan };
-    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
-    add(sweep(60, Plan { nodes: 5, lanes: 2, ..moves }));
-    add(sweep(60, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, ..moves }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(30, Plan { nodes: 5, lanes: 2, ..moves }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, ..moves }));
     let often =
         Plan { sent: 40, locality: 100, trouble: 80, lost: 300, steps: 500, keys: 2, ..plan };
-    add(sweep(200, Plan { replicas: 2, ..often }));
-    add(sweep(60, Plan { nodes: 5, lanes: 2, replicas: 2, keys: 5, ..often }));
+    add(sweep(100, Plan { replicas: 2, ..often }));
+    add(sweep(30, Plan { nodes: 5, lanes: 2, replicas: 2, keys: 5, ..often }));
     for name in [
         "zeus: a follower lacks what a transaction changes",
         "zeus: a follower is told all of a value",

@@ -85,11 +85,11 @@ fn calls_take_effect_once() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(60, Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..plan }));
-    add(sweep(100, Plan { trouble: 30, ..plan }));
-    add(sweep(60, Plan { nodes: 5, keys: 4, trouble: 20, ..plan }));
-    add(sweep(100, Plan { nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan }));
-    add(sweep(60, Plan { lanes: 2, nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan }));
+    add(sweep(30, Plan { lost: 0, repeated: 0, trouble: 0, patient: true, ..plan }));
+    add(sweep(50, Plan { trouble: 30, ..plan }));
+    add(sweep(30, Plan { nodes: 5, keys: 4, trouble: 20, ..plan }));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan }));
+    add(sweep(30, Plan { lanes: 2, nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan }));
     for name in [
         "zeus: a call is answered from its record",
         "zeus: a call is answered by an attempt under way",
@@ -103,20 +103,20 @@ fn calls_take_effect_once() {
 #[test]
 fn calls_take_effect_once_while_data_moves() {
     let plan = Plan { calls: 70, steps: 600, spares: 2, keys: 6, trouble: 20, moves: 20, ..PLAN };
-    sweep(80, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(40, Plan { nodes: 4, replicas: 2, ..plan });
     // Who has asked the group for a call comes into it.
     run(448, Plan { nodes: 4, replicas: 2, ..plan }, &mut BTreeMap::new());
-    sweep(40, Plan { nodes: 5, ..plan });
-    sweep(40, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
-    sweep(40, Plan { nodes: 4, replicas: 2, lanes: 2, ..plan });
+    sweep(20, Plan { nodes: 5, ..plan });
+    sweep(20, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
+    sweep(20, Plan { nodes: 4, replicas: 2, lanes: 2, ..plan });
 }
 
 #[test]
 fn calls_take_effect_once_across_the_loss_of_all_power() {
     let plan = Plan { calls: 70, steps: 500, sent: 8, logs: Logs::Sync, ..PLAN };
-    let probes = sweep(150, Plan { trouble: 20, ..plan });
+    let probes = sweep(75, Plan { trouble: 20, ..plan });
     assert!(probes.get("zeus: a call is answered from its record").is_some_and(|it| *it > 10));
-    sweep(100, Plan { nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan });
+    sweep(50, Plan { nodes: 4, replicas: 2, keys: 4, trouble: 20, ..plan });
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
-    sweep(60, Plan { nodes: 4, replicas: 2, ..moves });
+    sweep(30, Plan { nodes: 4, replicas: 2, ..moves });
 }

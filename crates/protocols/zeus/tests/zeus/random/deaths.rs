@@ -146,20 +146,20 @@ fn owners_outlive_groups_that_die_for_good() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(100, plan));
-    add(sweep(60, Plan { nodes: 6, replicas: 2, keys: 6, lost: 200, repeated: 200, ..plan }));
-    add(sweep(60, Plan { nodes: 5, replicas: 3, ..plan }));
-    add(sweep(60, Plan { replicas: 1, ..plan }));
-    add(sweep(60, Plan { lanes: 2, keys: 6, ..plan }));
-    add(sweep(60, Plan { lists: true, ..plan }));
-    add(sweep(60, Plan { lists: true, lanes: 2, keys: 6, lost: 200, ..plan }));
+    add(sweep(50, plan));
+    add(sweep(30, Plan { nodes: 6, replicas: 2, keys: 6, lost: 200, repeated: 200, ..plan }));
+    add(sweep(30, Plan { nodes: 5, replicas: 3, ..plan }));
+    add(sweep(30, Plan { replicas: 1, ..plan }));
+    add(sweep(30, Plan { lanes: 2, keys: 6, ..plan }));
+    add(sweep(30, Plan { lists: true, ..plan }));
+    add(sweep(30, Plan { lists: true, lanes: 2, keys: 6, lost: 200, ..plan }));
     let moves = Plan { spares: 2, keys: 6, moves: 20, ..plan };
-    add(sweep(60, moves));
-    add(sweep(60, Plan { lists: true, lost: 200, ..moves }));
-    add(sweep(60, Plan { collect_ms: 20, deletes: 6, steps: 1000, ..plan }));
-    add(sweep(60, Plan { collect_ms: 20, deletes: 6, steps: 1000, ..moves }));
-    add(sweep(60, Plan { extra_after: 1, nodes: 6, ..plan }));
-    add(sweep(60, Plan { logs: Logs::Sync, ..plan }));
+    add(sweep(30, moves));
+    add(sweep(30, Plan { lists: true, lost: 200, ..moves }));
+    add(sweep(30, Plan { collect_ms: 20, deletes: 6, steps: 1000, ..plan }));
+    add(sweep(30, Plan { collect_ms: 20, deletes: 6, steps: 1000, ..moves }));
+    add(sweep(30, Plan { extra_after: 1, nodes: 6, ..plan }));
+    add(sweep(30, Plan { logs: Logs::Sync, ..plan }));
     for (name, least) in [("zeus: a key has no directory", 100), ("zeus: begins a shard anew", 100)]
     {
         let count = probes.get(name).copied().unwrap_or(0);

@@ -257,23 +257,23 @@ const DURABLE: Plan = Plan { logs: Logs::Sync, steps: 500, ..PLAN };
 
 #[test]
 fn what_was_answered_survives_the_loss_of_all_power() {
-    let probes = sweep(300, DURABLE);
+    let probes = sweep(150, DURABLE);
     for name in ["zeus: goes on from its log", "zeus: a commit waits for the log"] {
         assert!(probes.get(name).is_some_and(|count| *count > 100), "seldom: {name}: {probes:?}");
     }
-    sweep(100, Plan { nodes: 5, keys: 4, ..DURABLE });
-    sweep(60, Plan { nodes: 1, ..DURABLE });
-    sweep(100, Plan { lost: 200, repeated: 200, ..DURABLE });
-    sweep(100, Plan { nodes: 4, replicas: 2, trouble: 30, ..DURABLE });
+    sweep(50, Plan { nodes: 5, keys: 4, ..DURABLE });
+    sweep(30, Plan { nodes: 1, ..DURABLE });
+    sweep(50, Plan { lost: 200, repeated: 200, ..DURABLE });
+    sweep(50, Plan { nodes: 4, replicas: 2, trouble: 30, ..DURABLE });
 }
 
 #[test]
 fn what_was_deleted_stays_away_after_the_loss_of_all_power() {
     let plan = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..DURABLE };
-    let mut probes = sweep(100, plan);
-    probes.extend(sweep(100, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
+    let mut probes = sweep(50, plan);
+    probes.extend(sweep(50, Plan { nodes: 4, replicas: 2, trouble: 20, ..plan }));
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..plan };
-    probes.extend(sweep(100, Plan { nodes: 4, replicas: 2, ..moves }));
+    probes.extend(sweep(50, Plan { nodes: 4, replicas: 2, ..moves }));
     for name in ["zeus: a record is forgotten", "zeus: a replica has joined"] {
         assert!(probes.contains_key(name), "never: {name}");
     }
@@ -282,27 +282,27 @@ fn what_was_deleted_stays_away_after_the_loss_of_all_power() {
 #[test]
 fn data_that_moves_survives_the_loss_of_all_power() {
     let plan = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 700, ..DURABLE };
-    sweep(150, Plan { nodes: 4, replicas: 2, ..plan });
-    sweep(60, Plan { nodes: 5, ..plan });
-    sweep(60, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
+    sweep(75, Plan { nodes: 4, replicas: 2, ..plan });
+    sweep(30, Plan { nodes: 5, ..plan });
+    sweep(30, Plan { nodes: 4, replicas: 2, lost: 200, repeated: 200, moves: 50, ..plan });
 }
 
 #[test]
 fn lists_that_are_changed_in_place_survive_the_loss_of_all_power() {
     let plan = Plan { lists: true, ..DURABLE };
-    sweep(150, plan);
-    sweep(60, Plan { nodes: 5, keys: 4, trouble: 40, ..plan });
+    sweep(75, plan);
+    sweep(30, Plan { nodes: 5, keys: 4, trouble: 40, ..plan });
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 700, ..plan };
-    sweep(100, Plan { nodes: 4, replicas: 2, ..moves });
+    sweep(50, Plan { nodes: 4, replicas: 2, ..moves });
     let often = Plan { sent: 40, locality: 100, trouble: 60, lost: 200, keys: 2, ..plan };
-    sweep(100, Plan { replicas: 2, ..often });
+    sweep(50, Plan { replicas: 2, ..often });
 }
 
 #[test]
 fn extra_copies_do_not_survive_the_loss_of_all_power() {
     let plan = Plan { nodes: 5, replicas: 2, extra_after: 1, locality: 0, trouble: 20, ..DURABLE };
-    let mut probes = sweep(60, plan);
-    probes.extend(sweep(60, Plan { lists: true, deletes: 3, collect_ms: 20, keys: 4, ..plan }));
+    let mut probes = sweep(30, plan);
+    probes.extend(sweep(30, Plan { lists: true, deletes: 3, collect_ms: 20, keys: 4, ..plan }));
     assert!(probes.contains_key("zeus: a reader asks for a copy"));
 }
 
@@ -314,18 +314,18 @@ fn transactions_over_lanes_survive_the_loss_of_all_power() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(150, lanes));
-    add(sweep(60, Plan { lanes: 3, nodes: 5, trouble: 30, ..lanes }));
-    add(sweep(60, Plan { lost: 200, repeated: 200, ..lanes }));
-    add(sweep(60, Plan { nodes: 1, lanes: 3, keys: 4, flushes: 30, ..lanes }));
-    add(sweep(60, Plan { lists: true, sent: 20, ..lanes }));
-    add(sweep(60, Plan { calls: 50, ..lanes }));
+    add(sweep(75, lanes));
+    add(sweep(30, Plan { lanes: 3, nodes: 5, trouble: 30, ..lanes }));
+    add(sweep(30, Plan { lost: 200, repeated: 200, ..lanes }));
+    add(sweep(30, Plan { nodes: 1, lanes: 3, keys: 4, flushes: 30, ..lanes }));
+    add(sweep(30, Plan { lists: true, sent: 20, ..lanes }));
+    add(sweep(30, Plan { calls: 50, ..lanes }));
     let deletes = Plan { collect_ms: 20, deletes: 6, steps: 900, ..lanes };
-    add(sweep(60, Plan { nodes: 4, replicas: 2, trouble: 20, ..deletes }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, trouble: 20, ..deletes }));
     let moves = Plan { spares: 2, trouble: 20, moves: 20, steps: 800, ..lanes };
-    add(sweep(100, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, ..moves }));
     add(sweep(
-        60,
+        30,
         Plan { nodes: 4, replicas: 2, lists: true, deletes: 3, collect_ms: 20, ..moves },
     ));
     for name in [
@@ -345,33 +345,33 @@ fn nodes_agree_on_what_the_power_has_left() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(200, lossy));
+    add(sweep(100, lossy));
     let seldom = Plan { flushes: 3, ..lossy };
-    add(sweep(200, seldom));
-    add(sweep(100, Plan { nodes: 4, replicas: 2, lists: true, ..seldom }));
-    add(sweep(100, Plan { lanes: 2, keys: 5, ..seldom }));
-    add(sweep(60, Plan { nodes: 5, keys: 4, ..lossy }));
-    add(sweep(60, Plan { lost: 200, repeated: 200, ..lossy }));
-    add(sweep(100, Plan { nodes: 4, replicas: 2, trouble: 30, ..lossy }));
-    add(sweep(100, Plan { lists: true, ..lossy }));
+    add(sweep(100, seldom));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, lists: true, ..seldom }));
+    add(sweep(50, Plan { lanes: 2, keys: 5, ..seldom }));
+    add(sweep(30, Plan { nodes: 5, keys: 4, ..lossy }));
+    add(sweep(30, Plan { lost: 200, repeated: 200, ..lossy }));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, trouble: 30, ..lossy }));
+    add(sweep(50, Plan { lists: true, ..lossy }));
     let deletes = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..lossy };
-    add(sweep(60, deletes));
+    add(sweep(30, deletes));
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, steps: 700, ..lossy };
-    add(sweep(100, Plan { nodes: 4, replicas: 2, lists: true, ..moves }));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, lists: true, ..moves }));
     let lanes = Plan { lanes: 2, keys: 5, steps: 600, ..lossy };
-    add(sweep(100, lanes));
-    add(sweep(60, Plan { lists: true, sent: 20, lanes: 3, ..lanes }));
+    add(sweep(50, lanes));
+    add(sweep(30, Plan { lists: true, sent: 20, lanes: 3, ..lanes }));
     add(sweep(
-        60,
+        30,
         Plan { nodes: 4, replicas: 2, lists: true, deletes: 3, collect_ms: 20, ..lanes },
     ));
     let often = Plan { lists: true, sent: 40, locality: 100, keys: 3, ..lossy };
-    add(sweep(200, Plan { nodes: 4, replicas: 2, ..often }));
+    add(sweep(100, Plan { nodes: 4, replicas: 2, ..often }));
     let kept = Plan { flushes: 12, lists: true, sent: 20, deletes: 4, ..deletes };
-    add(sweep(240, Plan { nodes: 4, replicas: 2, ..kept }));
-    add(sweep(100, Plan { nodes: 4, replicas: 2, lanes: 2, keys: 5, ..kept }));
+    add(sweep(120, Plan { nodes: 4, replicas: 2, ..kept }));
+    add(sweep(50, Plan { nodes: 4, replicas: 2, lanes: 2, keys: 5, ..kept }));
     let moves = Plan { spares: 2, keys: 6, trouble: 20, moves: 20, ..kept };
-    add(sweep(60, Plan { nodes: 4, replicas: 2, ..moves }));
+    add(sweep(30, Plan { nodes: 4, replicas: 2, ..moves }));
     let revivals = probes.get("zeus: takes in what its log has lost");
     assert!(revivals.is_some_and(|count| *count > 100), "seldom: {probes:?}");
 }

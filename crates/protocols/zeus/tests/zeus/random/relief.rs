@@ -36,17 +36,17 @@ fn copies_that_give_way_are_missed_by_nobody() {
     for extra_after in [1, 16] {
         let plan = Plan { extra_after, ..plan };
         let calm = Plan { lost: 0, repeated: 0, trouble: 0, ..plan };
-        add(sweep(60, calm));
-        add(sweep(60, plan));
-        add(sweep(60, Plan { lanes: 2, trouble: 30, ..plan }));
+        add(sweep(30, calm));
+        add(sweep(30, plan));
+        add(sweep(30, Plan { lanes: 2, trouble: 30, ..plan }));
         // Copies last for a while where little is under way.
-        add(sweep(100, Plan { steps: 3000, sent: 4, trouble: 2, ..plan }));
-        add(sweep(60, Plan { patient: true, lanes: 2, ..calm }));
-        add(sweep(60, Plan { nodes: 7, lost: 200, repeated: 300, trouble: 40, ..plan }));
+        add(sweep(70, Plan { steps: 3000, sent: 4, trouble: 2, ..plan }));
+        add(sweep(30, Plan { patient: true, lanes: 2, ..calm }));
+        add(sweep(30, Plan { nodes: 7, lost: 200, repeated: 300, trouble: 40, ..plan }));
         let moves = Plan { nodes: 4, spares: 2, trouble: 20, moves: 20, ..plan };
-        add(sweep(60, Plan { lanes: 2, lists: true, ..moves }));
-        add(sweep(60, Plan { collect_ms: 20, deletes: 8, watches: 30, steps: 1000, ..plan }));
-        add(sweep(60, Plan { logs: Logs::Sync, calls: 30, ..plan }));
+        add(sweep(30, Plan { lanes: 2, lists: true, ..moves }));
+        add(sweep(30, Plan { collect_ms: 20, deletes: 8, watches: 30, steps: 1000, ..plan }));
+        add(sweep(30, Plan { logs: Logs::Sync, calls: 30, ..plan }));
     }
     for (name, least) in [
         ("zeus: an extra copy gives way", 60),

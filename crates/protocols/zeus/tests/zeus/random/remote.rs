@@ -11,17 +11,17 @@ fn reads_of_keys_without_copies_are_strictly_serializable() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(100, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
-    add(sweep(100, plan));
-    add(sweep(60, Plan { nodes: 5, replicas: 1, keys: 3, ..plan }));
-    add(sweep(60, Plan { lanes: 2, trouble: 30, ..plan }));
-    add(sweep(60, Plan { nodes: 7, lost: 200, repeated: 300, trouble: 40, ..plan }));
+    add(sweep(50, Plan { lost: 0, repeated: 0, trouble: 0, ..plan }));
+    add(sweep(50, plan));
+    add(sweep(30, Plan { nodes: 5, replicas: 1, keys: 3, ..plan }));
+    add(sweep(30, Plan { lanes: 2, trouble: 30, ..plan }));
+    add(sweep(30, Plan { nodes: 7, lost: 200, repeated: 300, trouble: 40, ..plan }));
     let moves = Plan { spares: 2, trouble: 20, moves: 20, ..plan };
-    add(sweep(60, Plan { nodes: 5, ..moves }));
-    add(sweep(60, Plan { nodes: 4, lanes: 2, lists: true, ..moves }));
+    add(sweep(30, Plan { nodes: 5, ..moves }));
+    add(sweep(30, Plan { nodes: 4, lanes: 2, lists: true, ..moves }));
     let forgets = Plan { collect_ms: 20, deletes: 8, watches: 30, steps: 1000, ..plan };
-    add(sweep(60, Plan { keys: 4, ..forgets }));
-    add(sweep(60, Plan { nodes: 4, spares: 2, moves: 20, trouble: 20, ..forgets }));
+    add(sweep(30, Plan { keys: 4, ..forgets }));
+    add(sweep(30, Plan { nodes: 4, spares: 2, moves: 20, trouble: 20, ..forgets }));
     for (name, least) in [
         ("zeus: a reader's copies are confirmed", 1_000),
         ("zeus: what a reader has seen has changed", 100),
