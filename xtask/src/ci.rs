@@ -105,6 +105,7 @@ const NIGHTLY: &[Step] = &[
                 "--locked",
                 "--",
                 "random",
+                "chaos",
             ],
             // So many times the seeds of the gate.
             &[("TIMES", "20")],

@@ -152,18 +152,25 @@ pub fn check_history(history: &History) -> Report {
     check_history_with(history, &Options::default())
 }
 
-/// Checks a history in which a suffix of each key's operations may be lost at some times. These are in
-/// order, and apart.
-pub fn check_history_with_losses(history: &History, losses: &[Loss]) -> Report {
-    check(history, losses, &Options::default())
+/// Checks a history in which a suffix of a key's operations may be lost at some times. Those of a key are
+/// in order, and apart.
+pub fn check_history_with_losses<'a>(
+    history: &History,
+    losses_of: impl Fn(&Bytes) -> &'a [Loss],
+) -> Report {
+    check(history, losses_of, &Options::default())
 }
 
 /// Checks a history.
 pub fn check_history_with(history: &History, options: &Options) -> Report {
-    check(history, &[], options)
+    check(history, |_| &[], options)
 }
 
-fn check(history: &History, losses: &[Loss], options: &Options) -> Report {
+fn check<'a>(
+    history: &History,
+    losses_of: impl Fn(&Bytes) -> &'a [Loss],
+    options: &Options,
+) -> Report {
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
     let mut report = Report::default();
     report.count(&history.operations);
@@ -171,7 +178,7 @@ fn check(history: &History, losses: &[Loss], options: &Options) -> Report {
         by_key.entry(&operation.key).or_default().push(operation);
     }
     for (key, operations) in by_key {
-        check_key(key, &operations, losses, history.header.initial, options, &mut report);
+        check_key(key, &operations, losses_of(key), history.header.initial, options, &mut report);
     }
     report
 }

@@ -71,7 +71,7 @@ fn judge_singles(
         header: seen.history.header.clone(),
         operations: operations.iter().filter(|op| counts(op)).cloned().collect(),
     };
-    let report = check_history_with_losses(&singles, risks.losses);
+    let report = check_history_with_losses(&singles, |key| risks.by_group.of(&key.0));
     (report.verdict() == Verdict::Violation).then(|| report.to_string())
 }
 

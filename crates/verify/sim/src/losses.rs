@@ -18,7 +18,9 @@ use quorate_check::Loss;
 use quorate_machine::Outcome;
 use quorate_node::{Durability, EngineConfig, KeyspaceLane};
 use quorate_types::placement::{self, SHARDS};
-use quorate_types::{Epoch, KeyspaceId, Lsn, MemberNumber, NodeId, NodeSet, Role, Tag, View};
+use quorate_types::{
+    Epoch, KeyspaceId, Lsn, MemberNumber, NodeId, NodeSet, Role, Tag, View, partition_of,
+};
 
 use crate::keyspaces::Keyspace;
 use crate::process::{LaneHost, Node};
@@ -117,22 +119,66 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// The groups of a keyspace that have lost what they had promised: all of its active members, or so many
-    /// that no quorum is left which has decided.
+    /// Which nodes have the keys of each shard or partition.
     fn groups(&self, keyspace: &Keyspace) -> Vec<NodeSet> {
-        let groups: Vec<NodeSet> = match keyspace.group_size() {
+        match keyspace.group_size() {
             Some(size) => (0..SHARDS)
                 .map(|shard| placement::group(shard, self.placed, size).into_iter().collect())
                 .collect(),
             None => keyspace.groups.clone(),
-        };
-        let has_quorum = |group: NodeSet| match keyspace.engine {
+        }
+    }
+
+    /// Whether a group has lost what it had promised: all of its active members, or so many that no quorum
+    /// is left which has decided.
+    fn loses(&self, keyspace: &Keyspace, group: NodeSet) -> bool {
+        let has_quorum = match keyspace.engine {
             EngineConfig::Meerkat(_) => self.survivors.is_majority_of(group),
             _ => !self.survivors.intersection(group).is_empty(),
         };
-        let serves = |group: NodeSet| !self.active.intersection(group).is_empty();
-        groups.into_iter().filter(|group| serves(*group) && !has_quorum(*group)).collect()
+        !self.active.intersection(group).is_empty() && !has_quorum
     }
+
+    /// The groups that have lost what they had promised.
+    fn dark_groups(&self, keyspace: &Keyspace) -> impl Iterator<Item = NodeSet> {
+        self.groups(keyspace).into_iter().filter(|group| self.loses(keyspace, *group))
+    }
+}
+
+/// What a keyspace may have lost of the keys of each shard or partition, in order.
+pub(crate) struct ByGroup {
+    /// None for none of any.
+    losses: Vec<Vec<Loss>>,
+    /// Whether these are shards.
+    spreads: bool,
+}
+
+impl ByGroup {
+    /// Nothing.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { losses: Vec::new(), spreads: false };
+
+    /// What may be lost of a key.
+    pub(crate) fn of(&self, key: &[u8]) -> &[Loss] {
+        if self.losses.is_empty() {
+            return &[];
+        }
+        let group = match self.spreads {
+            true => placement::shard_of(key),
+            false => usize::from(partition_of(key, self.losses.len())),
+        };
+        &self.losses[group]
+    }
+}
+
+/// Losses one after the other: what all have come back with is on their disks before they serve.
+fn in_turn(lost: impl Iterator<Item = Loss>) -> Vec<Loss> {
+    let mut losses: Vec<Loss> = Vec::new();
+    for loss in lost {
+        let before = losses.last().map_or(0, |loss| loss.at + 1);
+        losses.push(Loss { from: loss.from.max(before), ..loss });
+    }
+    losses
 }
 
 /// Whether what a keyspace promises is at first in memory only.
@@ -227,7 +273,7 @@ impl World {
             lost_in_doubt,
         };
         let kept = self.keyspaces.iter().filter(|keyspace| is_kept_in_memory(keyspace));
-        let lost = kept.filter(|keyspace| !outage.groups(keyspace).is_empty());
+        let lost = kept.filter(|keyspace| outage.dark_groups(keyspace).next().is_some());
         let lost: Vec<KeyspaceId> = lost.map(|keyspace| keyspace.id).collect();
         if lost.is_empty() {
             return;
@@ -333,22 +379,43 @@ impl World {
         if !is_kept_in_memory(keyspace) {
             return Vec::new();
         }
-        let lost = (0..self.outages.len()).filter_map(|number| self.loss(keyspace, number));
-        let mut losses: Vec<Loss> = Vec::new();
-        for loss in lost {
-            // What all have come back with is on their disks before they serve.
-            let before = losses.last().map_or(0, |loss| loss.at + 1);
-            losses.push(Loss { from: loss.from.max(before), ..loss });
+        in_turn((0..self.outages.len()).filter_map(|number| self.loss(keyspace, number)))
+    }
+
+    /// The same of each shard or partition by itself.
+    pub(crate) fn losses_by_group(&self, keyspace: &Keyspace) -> ByGroup {
+        let spreads = keyspace.group_size().is_some();
+        if !is_kept_in_memory(keyspace) {
+            return ByGroup { losses: Vec::new(), spreads };
         }
-        losses
+        let groups: Vec<_> = self.outages.iter().map(|outage| outage.groups(keyspace)).collect();
+        let loss_of = |number: usize, group: usize| {
+            let group = groups[number][group];
+            let loses = self.outages[number].loses(keyspace, group);
+            loses.then(|| self.loss_of(keyspace, number, [group])).flatten()
+        };
+        let all = 0..self.outages.len();
+        let losses_of = |group| in_turn(all.clone().filter_map(|number| loss_of(number, group)));
+        let count = if spreads { SHARDS } else { keyspace.groups.len() };
+        ByGroup { losses: (0..count).map(losses_of).collect(), spreads }
     }
 
     /// What a keyspace may have lost in the outage of this number.
     fn loss(&self, keyspace: &Keyspace, number: usize) -> Option<Loss> {
+        self.loss_of(keyspace, number, self.outages[number].dark_groups(keyspace))
+    }
+
+    /// What these groups may have lost, all of them dark.
+    fn loss_of(
+        &self,
+        keyspace: &Keyspace,
+        number: usize,
+        groups: impl IntoIterator<Item = NodeSet>,
+    ) -> Option<Loss> {
         let outage = &self.outages[number];
         let is_lost_in_doubt = self.is_lost_in_doubt(keyspace, number);
-        let groups = outage.groups(keyspace).into_iter();
-        let kept = groups.map(|group| self.kept(keyspace, outage, group, is_lost_in_doubt));
+        let kept =
+            groups.into_iter().map(|group| self.kept(keyspace, outage, group, is_lost_in_doubt));
         // Copies outside the group of a key are read until all have heard of the view behind it.
         let at = match keyspace.spreads() {
             true => outage.over.unwrap_or(self.time),
@@ -414,5 +481,32 @@ impl World {
             && self.lanes() == 1
             && keyspace.group_size().is_some_and(has_all);
         !is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_loses_what_its_group_has_lost() {
+        let loss = Loss { from: 1, at: 2 };
+        let only = |group: usize, count: usize| {
+            let mut losses = vec![Vec::new(); count];
+            losses[group].push(loss);
+            losses
+        };
+        let keys = || (0..1_000).map(|number| format!("key:{number}").into_bytes());
+        let parts = ByGroup { losses: only(1, 3), spreads: false };
+        let shards = ByGroup { losses: only(7, SHARDS), spreads: true };
+        let (mut of_part, mut of_shard) = (0, 0);
+        for key in keys() {
+            assert_eq!(!parts.of(&key).is_empty(), partition_of(&key, 3) == 1);
+            assert_eq!(!shards.of(&key).is_empty(), placement::shard_of(&key) == 7);
+            of_part += parts.of(&key).len();
+            of_shard += shards.of(&key).len();
+            assert!(ByGroup::NONE.of(&key).is_empty());
+        }
+        assert!((200..500).contains(&of_part) && (1..20).contains(&of_shard));
     }
 }

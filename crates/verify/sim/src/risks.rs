@@ -8,11 +8,15 @@
 
 use quorate_check::{Bytes, Loss, TxnOp, TxnOutcome, TxnRecord, bank_total, check_bank};
 
+use crate::losses::ByGroup;
+
 /// What may be lost.
 #[derive(Clone, Copy)]
 pub(crate) struct Risks<'a> {
-    /// In order.
+    /// In order, whichever groups they have met.
     pub(crate) losses: &'a [Loss],
+    /// Those of each key.
+    pub(crate) by_group: &'a ByGroup,
     /// Whether a part of a transaction may be lost, and not all of it.
     pub(crate) torn: bool,
 }
@@ -20,7 +24,7 @@ pub(crate) struct Risks<'a> {
 impl Risks<'_> {
     /// Nothing.
     #[cfg(test)]
-    pub(crate) const NONE: Self = Self { losses: &[], torn: false };
+    pub(crate) const NONE: Self = Self { losses: &[], by_group: &ByGroup::NONE, torn: false };
 
     /// Whether some loss may have taken a transaction.
     pub(crate) fn takes(&self, record: &TxnRecord) -> bool {
@@ -142,7 +146,9 @@ mod tests {
             let found = check_transactions(records, Model::StrictSerializable);
             found.err().map(|anomaly| anomaly.to_string())
         };
-        Risks { losses: &[LOSS], torn }.find_in_eras(&records, judge).is_none()
+        Risks { losses: &[LOSS], by_group: &ByGroup::NONE, torn }
+            .find_in_eras(&records, judge)
+            .is_none()
     }
 
     #[test]
@@ -176,7 +182,9 @@ mod tests {
                 let found = check_transactions(records, Model::Serializable);
                 found.err().map(|anomaly| anomaly.to_string())
             };
-            Risks { losses: &[LOSS], torn: true }.find_in_eras(&records, judge).is_none()
+            Risks { losses: &[LOSS], by_group: &ByGroup::NONE, torn: true }
+                .find_in_eras(&records, judge)
+                .is_none()
         };
         assert!(is_right(21), "it was not lost");
         assert!(is_right(12));
@@ -186,7 +194,7 @@ mod tests {
     fn a_bank_keeps_its_sum_between_losses_or_for_ever() {
         let audit = |at, a: &str, b: &str| txn(at, at, vec![read("a", a), read("b", b)]);
         let is_right = |torn, records: &[TxnRecord]| {
-            let risks = Risks { losses: &[LOSS], torn };
+            let risks = Risks { losses: &[LOSS], by_group: &ByGroup::NONE, torn };
             risks.check_bank(records, &["a".into(), "b".into()]).is_none()
         };
         let whole = [audit(10, "1", "-1"), audit(40, "2", "-2")];

@@ -696,6 +696,8 @@ impl<'a> Simulation<'a> {
         let misled = self.world.misled_operator();
         let (time, unleased) = (self.world.time, self.world.unleased());
         let losses: Vec<_> = self.world.keyspaces.iter().map(|it| self.world.losses(it)).collect();
+        let by_group: Vec<_> =
+            self.world.keyspaces.iter().map(|it| self.world.losses_by_group(it)).collect();
         let torn: Vec<bool> = self.world.keyspaces.iter().map(|it| self.world.tears(it)).collect();
         let trace = self.world.trace.into_lines();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
@@ -703,7 +705,8 @@ impl<'a> Simulation<'a> {
         let keyspaces = self.world.keyspaces.iter().zip(contents);
         for ((keyspace, contents), Users { clients, loader }) in keyspaces.zip(self.users) {
             let number = usize::from(keyspace.id.0);
-            let risks = Risks { losses: &losses[number], torn: torn[number] };
+            let risks =
+                Risks { losses: &losses[number], by_group: &by_group[number], torn: torn[number] };
             let mut seen = clients.finish();
             seen.queues.lose(risks.losses, risks.torn);
             if !beyond {

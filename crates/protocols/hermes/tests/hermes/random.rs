@@ -534,7 +534,7 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
         run.check_counters();
     }
     if !run.died_in_doubt {
-        let report = check_history_with_losses(&run.history(), &run.losses);
+        let report = check_history_with_losses(&run.history(), |_| &run.losses);
         assert_ne!(report.verdict(), Verdict::Violation, "{report}");
     }
     for (name, count) in &run.cluster.probes {
