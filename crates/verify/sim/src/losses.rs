@@ -295,20 +295,6 @@ impl World {
         up.intersection(view.active())
     }
 
-    /// Whether the power of these nodes may go, and that of the others stays. A group of `meerkat` whose minority
-    /// lives on waits for all of the others.
-    pub(crate) fn may_lose_power_of(&self, dark: NodeSet) -> bool {
-        let survivors = self.survivors(dark);
-        let decides = |group: &NodeSet| {
-            survivors.intersection(*group).is_empty() || survivors.is_majority_of(*group)
-        };
-        let is_fair = |keyspace: &Keyspace| match keyspace.engine {
-            EngineConfig::Meerkat(_) => keyspace.groups.iter().all(decides),
-            _ => true,
-        };
-        self.may_lose_power() && self.keyspaces.iter().all(is_fair)
-    }
-
     /// Whether power may go now, after it went where some replicas lived on: what the others had promised by
     /// then is on disks, so that each loss has its own time.
     pub(crate) fn may_lose_power(&self) -> bool {

@@ -11,8 +11,8 @@
 use quorate_machine::Rng;
 use quorate_meerkat::Isolation;
 use quorate_node::EngineConfig;
-use quorate_types::NodeSet;
 use quorate_types::placement::{self, SHARDS};
+use quorate_types::{NodeId, NodeSet};
 
 use crate::Faults;
 use crate::disk_faults::{Failing, WithARequest};
@@ -168,9 +168,9 @@ impl Nemesis {
             return;
         }
         if world.has_disks() && self.group_rng.chance(1, 8) {
-            let dark = Fault::Dark(self.draw_group(world));
-            if self.is_fair(world, dark) {
-                world.with_a_request = WithARequest { after: 0, faults: vec![dark] };
+            let faults = self.draw_dark(world);
+            if self.is_fair(world, faults[0]) {
+                world.with_a_request = WithARequest { after: 0, faults };
                 return;
             }
         }
@@ -389,6 +389,24 @@ impl Nemesis {
     }
 
     /// The nodes that have some key of some keyspace.
+    /// The power of a group goes, or of all of its nodes but one, and what one of them has kept may be damaged.
+    fn draw_dark(&mut self, world: &World) -> Vec<Fault> {
+        let mut nodes = self.draw_group(world);
+        if nodes.len() > 1 && self.group_rng.chance(1, 3) {
+            nodes.remove(self.draw_of(nodes));
+        }
+        let mut faults = vec![Fault::Dark(nodes)];
+        if self.faults.rot && !nodes.is_empty() && self.group_rng.chance(1, 2) {
+            faults.push(Fault::Rot(world.index(self.draw_of(nodes))));
+        }
+        faults
+    }
+
+    fn draw_of(&mut self, nodes: NodeSet) -> NodeId {
+        let index = self.group_rng.below(nodes.len() as u64) as usize;
+        nodes.nth(index).expect("there are as many")
+    }
+
     fn draw_group(&mut self, world: &World) -> NodeSet {
         let rng = &mut self.group_rng;
         let keyspace = &world.keyspaces[rng.below(world.keyspaces.len() as u64) as usize];
@@ -536,7 +554,7 @@ impl Nemesis {
             Fault::Blackout => world.has_disks() && world.may_lose_power(),
             Fault::Dark(nodes) => {
                 let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
-                world.has_disks() && world.may_lose_power_of(nodes) && nodes.is_subset(all)
+                world.has_disks() && world.may_lose_power() && nodes.is_subset(all)
             }
             Fault::Rot(node) => node_exists(node) && world.may_rot(node),
             Fault::DiskFails { node, .. } => node_exists(node) && world.has_disks(),
