@@ -30,9 +30,10 @@
 //!   slot of its own, so the other reductions treat it as an operation that anything may help. What a key may
 //!   be afterwards is not known beforehand, so growth is no guide then.
 //! - **Attempts.** A store may try an operation again before it answers, if another came between: an `incr` of
-//!   3 that has made 4 of it at one replica meets a `set` of 10, and answers 11. So what a configuration remembers
-//!   is a state, or what one pending operation that changes the key makes of it, whatever that answers later. The operation takes
-//!   effect in the order all the same. Among what is lost it is there once, and among what is kept, too.
+//!   3 that has made 4 of it at one replica meets a `set` of 10, and answers 11. So what a configuration
+//!   remembers is a state, or what one pending operation that changes the key makes of it, whatever that
+//!   answers later. The operation takes effect in the order all the same: once among what is lost, and once
+//!   among what is kept.
 //! - **Dominance.** Of two configurations with the same state the one that has used no more
 //!   unknown operations and has each pending operation in a position at least as good makes the
 //!   other superfluous.
