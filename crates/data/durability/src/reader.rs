@@ -127,7 +127,7 @@ impl Reader {
         let Listed { mut sources, mut spare, slot } = list(directory, identity)?;
         let slot_of = |source: &Source| names::slot_of(&source.name, identity.lane, SEGMENT);
         sources.sort_by_key(|source| (source.header.number, slot_of(source)));
-        drop_empty_twins(directory, &mut window, &mut sources, &mut spare);
+        choose_first(directory, &mut window, &mut sources, &mut spare);
         for pair in sources.windows(2) {
             let [one, two] = pair else { unreachable!("two at a time") };
             if one.header.number == two.header.number {
@@ -423,7 +423,7 @@ fn list(directory: &mut impl Directory, identity: Identity) -> Result<Listed, Lo
 /// Several first segments are there if one was prepared in place of the others: the one that holds something
 /// counts, or the oldest if none does, since nobody has been told of a newer one before the older ones were
 /// gone. The others are spare.
-fn drop_empty_twins(
+fn choose_first(
     directory: &mut impl Directory,
     window: &mut Window,
     sources: &mut Vec<Source>,
@@ -468,14 +468,8 @@ fn check_chain(
     let holds = newest.first.is_some() || holds_batch(directory, window, &newest.source);
     // A segment is prepared only when the one before it holds a durable batch, and one at a time; the first
     // one again and again, until it holds something.
-    let may = if holds {
-        1
-    } else if number > 1 {
-        0
-    } else {
-        usize::MAX
-    };
-    if let Some(file) = spare.get(may)
+    if (holds || number > 1)
+        && let Some(file) = spare.get(usize::from(holds))
         && !mutant!("durability_torn_header_believed")
     {
         return lost(file);

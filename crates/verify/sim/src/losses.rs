@@ -474,6 +474,43 @@ impl World {
 mod tests {
     use super::*;
 
+    /// With these alone the power has stayed.
+    fn outage(survivors: NodeSet) -> Outage {
+        let active = (1..=5).map(NodeId).collect();
+        Outage {
+            at: 0,
+            over: None,
+            last_number: MemberNumber::default(),
+            back: None,
+            until: 0,
+            left: Vec::new(),
+            active,
+            survivors,
+            placed: active,
+            in_doubt: Vec::new(),
+            lost_in_doubt: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_group_loses_something_if_nobody_is_left_who_has_all() {
+        let group = |nodes: [u16; 3]| nodes.into_iter().map(NodeId).collect::<NodeSet>();
+        let groups = vec![group([1, 2, 3]), group([3, 4, 5])];
+        let dark = |engine, survivors: &[u16]| {
+            let durability = Durability::Async;
+            let keyspace =
+                Keyspace { id: KeyspaceId(0), engine, durability, groups: groups.clone() };
+            let outage = outage(survivors.iter().copied().map(NodeId).collect());
+            outage.dark_groups(&keyspace).collect::<Vec<_>>()
+        };
+        let hermes = |survivors| dark(EngineConfig::hermes(), survivors);
+        let meerkat = |survivors| dark(EngineConfig::meerkat(), survivors);
+        assert_eq!((hermes(&[4, 5]), meerkat(&[4, 5])), (vec![groups[0]], vec![groups[0]]));
+        // One replica of hermes has all, and a minority of meerkat's has not.
+        assert_eq!((hermes(&[3]), meerkat(&[3])), (vec![], groups.clone()));
+        assert_eq!((hermes(&[]), meerkat(&[1, 3, 4])), (groups.clone(), vec![]));
+    }
+
     #[test]
     fn a_key_loses_what_its_group_has_lost() {
         let loss = Loss { from: 1, at: 2 };

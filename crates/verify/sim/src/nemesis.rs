@@ -388,7 +388,6 @@ impl Nemesis {
         Fault::Clock(process, self.rng.below(2 * most + 1) as i64 - most as i64)
     }
 
-    /// The nodes that have some key of some keyspace.
     /// The power of a group goes, or of all of its nodes but one, and what one of them has kept may be damaged.
     fn draw_dark(&mut self, world: &World) -> Vec<Fault> {
         let mut nodes = self.draw_group(world);
@@ -407,6 +406,7 @@ impl Nemesis {
         nodes.nth(index).expect("there are as many")
     }
 
+    /// The nodes that have some key of some keyspace.
     fn draw_group(&mut self, world: &World) -> NodeSet {
         let rng = &mut self.group_rng;
         let keyspace = &world.keyspaces[rng.below(world.keyspaces.len() as u64) as usize];
