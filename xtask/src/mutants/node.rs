@@ -329,6 +329,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_copy_not_flushed",
+        home: "node",
+        guard: "who becomes active has on disk what it has copied",
+        checks: &[Tests("node", "lane_log::tests::a_copy_that_no_promise")],
+        in_gate: true,
+    },
+    Mutant {
         name: "node_flushes_late",
         home: "node",
         guard: "what nobody waits for is flushed within the interval",

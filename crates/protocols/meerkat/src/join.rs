@@ -13,7 +13,7 @@ use quorate_machine::{
     Command, Content, Copier, Effects, LaneShared, Protocol, Record, Scan, Table, ValueKind, mutant,
 };
 use quorate_rifl::LeaseId;
-use quorate_types::{Instant, LaneId, Lsn, NodeId, NodeSet, Now, UnixMillis, limits};
+use quorate_types::{Instant, LaneId, Lsn, NodeId, NodeSet, Now, Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::{Body, Write};
@@ -333,7 +333,13 @@ where
                 continue;
             }
             let by = self.shares_logs().then_some(self.config.lane);
-            install_entry(&mut self.table, (key, meta, content), self.life, by);
+            let lost = install_entry(&mut self.table, (key, meta, content), self.life, by);
+            if let Some(version) = lost.filter(|_| by.is_none()) {
+                effects.probe("meerkat: a version that others have lost goes");
+                if !mutant!("meerkat_lost_version_comes_back") {
+                    self.append_gone(key, version, effects);
+                }
+            }
             self.copying.copied += 1;
         }
         self.append_copied(entries, effects);
@@ -513,16 +519,19 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
 }
 
 /// Takes a copied version over where it is newer than what is here. `by` is the lane whose log has it, if
-/// that matters.
+/// that matters. Gives the version that has gone, if an earlier life has left a newer one: those that hold
+/// everything have lost it.
 pub(crate) fn install_entry<T: Table<Meta = Meta>>(
     table: &mut T,
     (key, meta, content): Entry<'_>,
     life: u32,
     by: Option<LaneId>,
-) {
+) -> Option<Timestamp> {
     let write = content.map_or(Write::Delete, Write::Set);
     let mut record = table.lock_key(key, write.len());
+    let former = record.meta().wts;
     claim(&mut record, life);
+    let has_gone = former > meta.wts && record.meta().wts != former;
     if meta.wts > record.meta().wts {
         install(&mut record, meta.wts, None, write);
         record.locked_state_mut().set_logged_by(by);
@@ -532,6 +541,7 @@ pub(crate) fn install_entry<T: Table<Meta = Meta>>(
         here.rts = meta.rts;
         record.set_meta(here);
     }
+    has_gone.then_some(former)
 }
 
 pub(crate) type Entry<'a> = (&'a [u8], Meta, Option<Content<'a>>);

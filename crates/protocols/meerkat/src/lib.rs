@@ -184,6 +184,7 @@ where
         "meerkat: payload pulled",
         "meerkat: takes in what its log has lost",
         "meerkat: takes in what a shadow has kept",
+        "meerkat: a version that others have lost goes",
         "meerkat: slow path",
         "meerkat: takeover waits for all replicas",
     ];

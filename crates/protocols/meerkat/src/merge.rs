@@ -264,14 +264,18 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
     let replies: NodeSet = current.keys().copied().collect();
     // Nobody has acted on an epoch that one of its members had not adopted: what one member keeps
     // of it is all there is.
-    let lagging = |(node, report): (&NodeId, &Report)| {
-        electorate.active.difference(given_up).contains(*node) && report.last_normal < last
-    };
-    let unreleased = reports.iter().any(lagging);
+    let lagging = |(_, report): &(&NodeId, &Report)| report.last_normal < last;
+    let (forgetful, sure): (Vec<_>, Vec<_>) = { reports.iter() }
+        .filter(lagging)
+        .partition(|(_, report)| report.doubtful && !mutant!("meerkat_forgotten_epoch_not_begun"));
+    let had_part = |node: NodeId| electorate.active.difference(given_up).contains(node);
+    let unreleased = sure.into_iter().any(|(node, _)| had_part(*node));
+    // One whose log may have lost the whole epoch has brought back all that it has.
+    let forgetful: NodeSet = forgetful.into_iter().map(|(node, _)| *node).collect();
     let silent = groups.silent(electorate);
     for partition in 0..groups.replicas.len() as u16 {
         let (quorums, active) = groups.quorums(partition, electorate);
-        let here = replies.intersection(active).len();
+        let here = replies.union(forgetful).intersection(active).len();
         let is_given_up =
             silent & 1 << partition != 0 || active.intersection(given_up) != NodeSet::EMPTY;
         let lacks = !is_given_up && !quorums.is_recoverable(here);

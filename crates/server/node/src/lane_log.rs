@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use quorate_durability::{Directory, Entry, Identity, Log, Options, Room};
 use quorate_machine::{Rng, WARM_TOGETHER, mutant};
-use quorate_types::{Instant, KeyspaceId, LaneId, Lsn, Now};
+use quorate_types::{Epoch, Instant, KeyspaceId, LaneId, Lsn, Now};
 
 use crate::commit_delay::CommitDelay;
 use crate::disk::{DiskDone, DiskOwner, DiskRequest, Requests};
@@ -42,6 +42,8 @@ pub(crate) struct LaneLog {
     repeat_at: Instant,
     /// The end of what recovery has found. Nothing may rest on it before it is durable for certain.
     found_end: Lsn,
+    /// The epoch in which everything was copied, and how far the log went when it was.
+    copied: (Epoch, Lsn),
     pub(crate) snapshots: Snapshots,
     /// Lanes whose snapshots wait until this log is durable up to a place.
     awaited: Vec<(Lsn, LaneId, u32)>,
@@ -80,6 +82,7 @@ impl LaneLog {
             retry_at: Instant::NEVER,
             repeat_at: Instant::NEVER,
             found_end,
+            copied: (Epoch(0), Lsn::START),
             snapshots,
             awaited: Vec::new(),
             failed: None,
@@ -142,6 +145,16 @@ impl LaneLog {
 
     fn is_found_durable(&self) -> bool {
         self.log.durable() >= self.found_end || mutant!("node_found_is_durable")
+    }
+
+    /// All that this lane copies in an epoch is there: has it flushed, and says whether it is durable. Others rely
+    /// on an active member to come back with what it had copied, also where promises do not wait for the log.
+    pub(crate) fn keeps_copy(&mut self, epoch: Epoch) -> bool {
+        if self.copied.0 != epoch {
+            self.copied = (epoch, self.log.appended());
+            self.due = self.log.appended();
+        }
+        self.log.durable() >= self.copied.1 || mutant!("node_copy_not_flushed")
     }
 
     /// Whether the disk has no room for the last batch, which is written once more before this node says

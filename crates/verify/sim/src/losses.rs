@@ -339,8 +339,9 @@ impl World {
             outage.back = outage.back.or(Some(view.epoch));
         }
         let Some(back) = outage.back else { return };
-        let up = self.nodes.iter().filter(|node| node.up);
-        if up.clone().all(|node| node.lane(0).view().epoch >= back) {
+        // A process that is in no view answers nobody.
+        let mut epochs = self.nodes.iter().filter(|node| node.up).map(|it| it.lane(0).view().epoch);
+        if epochs.all(|epoch| epoch >= back || epoch == Epoch(0)) {
             outage.over = Some(self.time);
             self.losses_changed = true;
         }

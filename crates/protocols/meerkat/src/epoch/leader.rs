@@ -169,7 +169,8 @@ where
         if may_know && !mutant!("meerkat_doubtful_shadow_counts") {
             former.clear();
         }
-        former.retain(|_, report| report.last_normal >= last);
+        let may_have_forgotten_all = all_are_here && !mutant!("meerkat_forgotten_epoch_awaited");
+        former.retain(|_, report| report.last_normal >= last || may_have_forgotten_all);
         (others, former)
     }
 

@@ -38,6 +38,24 @@ impl Cluster {
         self.renew_view();
     }
 
+    /// The power of a node goes, and its only lane's log ends after so many entries.
+    fn lose_power_but_keep(&mut self, node: u16, entries: usize) {
+        self.pool.clear();
+        self.cut_power_unflushed(node);
+        let lost = self.log_of(node, 0).len() - entries;
+        self.rot_end(node, 0, lost);
+    }
+
+    /// Nodes 2 and 3 are shadows that have copied, and become active.
+    fn activate_shadows(&mut self) {
+        assert!(self.machine(1).stuck().is_none());
+        for node in [2, 3] {
+            assert!(self.machine(node).is_caught_up());
+            self.set_role(node, Role::Active);
+            self.run_for(Duration::from_secs(1));
+        }
+    }
+
     /// Replicas 1 to 3 vote for what a node has begun, and some have it on their disks; the votes decide.
     fn vote_and_write(&mut self, coordinator: u16, written: &[u16]) {
         for node in ALL {
@@ -47,6 +65,37 @@ impl Cluster {
         for node in ALL {
             self.deliver(node, coordinator, "vote");
         }
+    }
+}
+
+/// All lose power, nodes 1 and 2 the deletion of a key with it, and node 3 comes back when they have gone on
+/// without: it takes over the version that they have. So do those who read its log.
+#[test]
+fn a_version_that_others_have_lost_does_not_come_back_from_the_log() {
+    let mut cluster = lossy(3, |_| {});
+    cluster.run(1, "write=k:u write=l:u");
+    cluster.run_for(Duration::from_secs(1));
+    let kept = cluster.log_of(1, 0).len();
+    cluster.run(3, "del=k write=l:v");
+    let whole = cluster.log_of(3, 0).len();
+    cluster.lose_power_but_keep(3, whole);
+    for node in [1, 2] {
+        let kept = kept.min(cluster.log_of(node, 0).len());
+        cluster.lose_power_but_keep(node, kept);
+        cluster.restart(node, 100 + u64::from(node));
+    }
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Down)]);
+    cluster.run_for(Duration::from_secs(1));
+    cluster.restart(3, 103);
+    assert_eq!(cluster.stored(3, "l").as_deref(), Some("v"));
+    cluster.set_role(3, Role::Shadow);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.assert_everywhere("k", Some("u"));
+    cluster.cut_power_unflushed(3);
+    cluster.restart(3, 203);
+    for key in ["k", "l"] {
+        assert_eq!(cluster.stored(3, key).as_deref(), Some("u"), "{key} of the log");
     }
 }
 
@@ -225,18 +274,74 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
     cluster.restart(2, 104);
     cluster.set_role(2, Role::Shadow);
     cluster.run_for(Duration::from_secs(2));
-    assert!(cluster.machine(1).stuck().is_none());
-    for node in [2, 3] {
-        assert!(cluster.machine(node).is_caught_up());
-        cluster.set_role(node, Role::Active);
-        cluster.run_for(Duration::from_secs(1));
-    }
+    cluster.activate_shadows();
     cluster.assert_everywhere("k", Some("uv"));
     for node in ALL {
         cluster.run(node, &format!("append=k:{node}"));
     }
     cluster.run_for(Duration::from_secs(1));
     cluster.assert_everywhere("k", Some("uv123"));
+}
+
+/// Nodes 2 and 3 lose power soon after an epoch has begun, and their logs have nothing of it. They have gone on
+/// in it, perhaps; once nobody is missing, what node 1 knows of it is all there is.
+#[test]
+fn members_that_have_forgotten_the_whole_epoch_are_not_waited_for() {
+    for decided in [false, true] {
+        let mut cluster = lossy(3, |_| {});
+        cluster.run(1, "write=k:u");
+        cluster.run_for(Duration::from_secs(1));
+        let before = [2, 3].map(|node| (node, cluster.log_of(node, 0).len()));
+        cluster.renew_view();
+        cluster.run_for(Duration::from_millis(200));
+        if decided {
+            let tag = cluster.submit(2, "append=k:v");
+            cluster.run_some(Duration::from_millis(200), |packet| !packet.is(2, 1, "any"));
+            cluster.assert_done(tag);
+        }
+        before.into_iter().for_each(|(node, kept)| cluster.lose_power_but_keep(node, kept));
+        cluster.restart(3, 103);
+        cluster.install(&[(1, Role::Active), (2, Role::Down), (3, Role::Shadow)]);
+        cluster.run_for(Duration::from_secs(2));
+        assert!(cluster.machine(1).stuck().is_some(), "node 2 may have gone on, and know of it");
+        cluster.restart(2, 104);
+        cluster.set_role(2, Role::Shadow);
+        cluster.run_for(Duration::from_secs(2));
+        cluster.activate_shadows();
+        cluster.run(3, "append=k:w");
+        cluster.run_for(Duration::from_secs(1));
+        cluster.assert_everywhere("k", Some("uw"));
+    }
+}
+
+/// Node 3 has the outcome of an epoch on disk when its power goes, and nothing of what it has done in it: it has
+/// decided with node 2, which was killed, and keeps all. Node 1 has not heard of it, and waits for node 2.
+#[test]
+fn who_has_adopted_an_epoch_and_forgotten_what_it_did_there_is_no_vote() {
+    let mut cluster = lossy(3, |_| {});
+    cluster.run(1, "write=k:u");
+    cluster.run_for(Duration::from_secs(1));
+    let former = cluster.log_of(3, 0).len();
+    cluster.renew_view();
+    cluster.run_some(Duration::from_millis(200), |packet| !packet.is(0, 3, "release"));
+    let adopted = cluster.log_of(3, 0).len();
+    assert!(adopted > former, "the log has what node 3 has adopted");
+    cluster.run_for(Duration::from_millis(200));
+    let tag = cluster.submit(2, "append=k:v");
+    cluster.run_some(Duration::from_millis(200), |packet| !packet.is(2, 1, "any"));
+    cluster.assert_done(tag);
+    let killed = cluster.log_of(2, 0).len();
+    cluster.lose_power_but_keep(2, killed);
+    cluster.lose_power_but_keep(3, adopted);
+    cluster.restart(3, 103);
+    cluster.install(&[(1, Role::Active), (2, Role::Down), (3, Role::Shadow)]);
+    cluster.run_for(Duration::from_secs(2));
+    assert!(cluster.machine(1).stuck().is_some(), "node 2 keeps what it has decided with node 3");
+    cluster.restart(2, 104);
+    cluster.set_role(2, Role::Shadow);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.activate_shadows();
+    cluster.assert_everywhere("k", Some("uv"));
 }
 
 /// All come back, and then nodes 2 and 3 once more, of which one lane has lost the end of its log: perhaps only

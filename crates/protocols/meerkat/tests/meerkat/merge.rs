@@ -189,6 +189,35 @@ fn only_the_latest_epoch_counts() {
     }
 }
 
+/// One that came back from a log that may have lost the whole epoch has not said that it did nothing in it.
+/// It has brought back all that it has, though.
+#[test]
+fn who_may_have_forgotten_an_epoch_proves_nothing_about_it() {
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    for (count, forgetful, is_enough) in [(3, 1, true), (3, 2, true), (5, 1, false), (5, 2, true)] {
+        let ok = Records::from([(key(id(5)), voted(&body, Ok(())))]);
+        let later = Report { last_normal: Epoch(5), ..report(count, ok) };
+        let old = Report { doubtful: true, ..report(count, Records::new()) };
+        let mut reports = BTreeMap::from([(NodeId(1), later)]);
+        reports.extend((0..forgetful).map(|index| (NodeId(index + 2), old.clone())));
+        match merge(&reports, groups(true)) {
+            Ok(merged) => {
+                assert!(is_enough, "{forgetful} of {count}");
+                assert_eq!(
+                    committed(&merged, id(5)),
+                    Some(true),
+                    "it may have been told to a client"
+                );
+            }
+            Err(few) => {
+                assert!(!is_enough, "{forgetful} of {count}");
+                let replies = usize::from(forgetful) + 1;
+                assert_eq!(few, TooFew { partition: 0, replies, live: count });
+            }
+        }
+    }
+}
+
 #[test]
 fn what_only_an_earlier_epoch_knows_is_over() {
     // N4.2c, N4.2i. The record of epoch 5 came about without 2 and 3, who were out: nothing of

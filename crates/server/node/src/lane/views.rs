@@ -102,6 +102,9 @@ impl Lane {
             return;
         }
         let epoch = self.view.epoch;
+        if self.log.as_mut().is_some_and(|log| !log.keeps_copy(epoch)) {
+            return;
+        }
         match &mut self.control {
             Some(control) => {
                 control.caught_up(now, self.id, epoch, out);

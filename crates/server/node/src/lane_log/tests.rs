@@ -204,6 +204,28 @@ fn a_promise_waits_for_its_flush_and_another_does_not() {
 }
 
 #[test]
+fn a_copy_that_no_promise_waits_for_is_flushed_at_once_in_each_epoch() {
+    let mut host = Host::new();
+    host.settle();
+    for epoch in [Epoch(3), Epoch(4)] {
+        host.append(Durability::Async, b"copied");
+        assert!(!host.log.keeps_copy(epoch));
+        // What comes later is nobody's copy.
+        host.append(Durability::Async, b"new");
+        assert!(!host.log.keeps_copy(epoch));
+        host.settle();
+        assert!(host.log.keeps_copy(epoch), "it has not waited for the interval");
+        host.append(Durability::Async, b"newer");
+        assert!(host.log.keeps_copy(epoch));
+    }
+    let (mut host, entries) = host.restart();
+    assert!(entries.contains(&b"copied".to_vec()));
+    assert!(!host.log.keeps_copy(Epoch(5)), "what was found may be in a cache only");
+    host.settle();
+    assert!(host.log.keeps_copy(Epoch(5)));
+}
+
+#[test]
 fn the_next_batch_has_what_the_turn_brings_in_which_the_last_one_ends() {
     let mut host = Host::new();
     host.settle();
