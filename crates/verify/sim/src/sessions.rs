@@ -116,6 +116,8 @@ pub(crate) struct SessionClients {
     /// The first answer to each call.
     answers: BTreeMap<(LeaseId, u64), Answered>,
     counts: BTreeMap<(KeyspaceId, String), Count>,
+    /// Calls with several counters of which a loss may have left a part.
+    torn: BTreeSet<(LeaseId, u64)>,
     working: bool,
     /// Counters are being deleted: a late copy of a call counts from the start.
     pub(crate) deleting: bool,
@@ -194,6 +196,7 @@ impl SessionClients {
             next: 0,
             answers: BTreeMap::new(),
             counts: BTreeMap::new(),
+            torn: BTreeSet::new(),
             working: true,
             deleting: false,
             scripted,
@@ -203,14 +206,15 @@ impl SessionClients {
         }
     }
 
-    /// What was answered last may be lost: then a call that is tried again runs again. What it has done to
-    /// some of its counters may be there all the same, and its record lost, if a loss may be torn.
+    /// What was answered last may be lost: then a call that is tried again runs again. If a loss may be torn,
+    /// what it has done to some of its counters may be there all the same, with its record or without.
     pub(crate) fn power_lost(&mut self, keyspace: KeyspaceId, Losing { loss, torn }: Losing) {
         let is_lost = |answered: &Answered| {
             answered.keyspace == keyspace && loss.takes(answered.at, answered.at)
         };
-        for (_, answered) in self.answers.extract_if(.., |_, answered| is_lost(answered)) {
+        for (id, answered) in self.answers.extract_if(.., |_, answered| is_lost(answered)) {
             let halves = u64::from(torn && answered.counted.len() > 1);
+            self.torn.extend((halves > 0).then_some(id));
             for (key, count) in answered.counted {
                 let counts = self.counts.entry((keyspace, key)).or_default();
                 counts.seen.remove(&count);
@@ -219,11 +223,13 @@ impl SessionClients {
                 counts.unknown += acknowledged + halves;
             }
         }
-        let sessions = self.clients.iter().filter_map(|client| client.session.as_ref());
-        let open = sessions.flat_map(|session| session.open.values());
-        for open in open.filter(|open| torn && open.keyspace == keyspace && open.keys.len() > 1) {
-            for key in &open.keys {
-                self.counts.entry((keyspace, key.clone())).or_default().unknown += 1;
+        for session in self.clients.iter().filter_map(|client| client.session.as_ref()) {
+            let in_parts = |open: &&Open| torn && open.keyspace == keyspace && open.keys.len() > 1;
+            for (sequence, open) in session.open.iter().filter(|(_, open)| in_parts(open)) {
+                self.torn.insert((session.grant.lease, *sequence));
+                for key in &open.keys {
+                    self.counts.entry((keyspace, key.clone())).or_default().unknown += 1;
+                }
             }
         }
     }
@@ -672,11 +678,13 @@ impl SessionClients {
         if counted.len() != keys.len() {
             return self.complaints.push(format!("{call:?} is answered {reply:?}"));
         }
+        // Its record may be left, and not all that it says.
+        let is_torn = self.torn.contains(&id);
         // The client may have given the call up: then the call counts as unknown.
         let counted: Vec<(String, i64)> = keys.iter().cloned().zip(counted).collect();
         for (key, count) in &counted {
             let counts = self.counts.entry((keyspace, key.clone())).or_default();
-            if !counts.seen.insert(*count) && !self.deleting {
+            if !is_torn && !counts.seen.insert(*count) && !self.deleting {
                 self.complaints.push(format!("{call:?} and another call both saw {key} = {count}"));
             }
         }
@@ -686,10 +694,11 @@ impl SessionClients {
         if let Some(session) = session
             && session.open.remove(&call.sequence).is_some()
         {
-            is_acknowledged = true;
+            is_acknowledged = !is_torn;
             session.requests.complete(call.sequence);
             for key in keys {
-                self.counts.entry((keyspace, key.clone())).or_default().acknowledged += 1;
+                let counts = self.counts.entry((keyspace, key.clone())).or_default();
+                *(if is_torn { &mut counts.unknown } else { &mut counts.acknowledged }) += 1;
             }
         }
         self.answers.insert(id, Answered { reply, at, keyspace, counted, is_acknowledged });
