@@ -308,6 +308,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_begins_without_a_log",
+        home: "node",
+        guard: "a node begins when its log has a segment",
+        checks: &[Tests("node", "lane_log::tests::a_log_without_room_for_its_first")],
+        in_gate: true,
+    },
+    Mutant {
         name: "node_full_disk_takes_updates",
         home: "node",
         guard: "no update begins while the disk has no room for the log",

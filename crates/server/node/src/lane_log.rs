@@ -42,6 +42,8 @@ pub(crate) struct LaneLog {
     repeat_at: Instant,
     /// The end of what recovery has found. Nothing may rest on it before it is durable for certain.
     found_end: Lsn,
+    /// Nothing was found, not even an empty segment. Who has promised anything has one.
+    is_new: bool,
     /// The epoch in which everything was copied, and how far the log went when it was.
     copied: (Epoch, Lsn),
     pub(crate) snapshots: Snapshots,
@@ -56,7 +58,7 @@ impl LaneLog {
     /// Goes on behind what recovery has found.
     fn resume(found: LaneFound, config: LogConfig, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let found_end = found.found.end();
+        let (found_end, is_new) = (found.found.end(), !found.found.has_segments());
         let facts = LogFacts {
             restored_entries: found.entries,
             restored_bytes: found.bytes,
@@ -82,6 +84,7 @@ impl LaneLog {
             retry_at: Instant::NEVER,
             repeat_at: Instant::NEVER,
             found_end,
+            is_new,
             copied: (Epoch(0), Lsn::START),
             snapshots,
             awaited: Vec::new(),
@@ -140,7 +143,14 @@ impl LaneLog {
 
     /// Whether everything that recovery has found is durable for certain, and what comes has a place.
     fn is_ready(&self) -> bool {
-        self.is_found_durable() && (self.log.has_segment() || self.is_full())
+        self.is_found_durable()
+            && (self.log.has_segment() || self.is_full() && !self.needs_segment())
+    }
+
+    /// Whether there must be a segment before this node says anything: a process that finds none
+    /// later takes its log for lost.
+    fn needs_segment(&self) -> bool {
+        self.is_new && !self.log.has_segment() && !mutant!("node_begins_without_a_log")
     }
 
     fn is_found_durable(&self) -> bool {
@@ -157,11 +167,12 @@ impl LaneLog {
         self.log.durable() >= self.copied.1 || mutant!("node_copy_not_flushed")
     }
 
-    /// Whether the disk has no room for the last batch, which is written once more before this node says
-    /// anything. Nobody is served then, so there is no reason to wait.
+    /// Whether the disk has no room for the first segment, or for the last batch, which is written once more
+    /// before this node says anything. Nobody is served then, so there is no reason to wait.
     fn cannot_begin(&self) -> bool {
         let waits = self.is_full() && !self.log.is_writing() && self.requests.is_empty();
-        waits && !self.is_found_durable() && !mutant!("node_waits_for_room_to_begin")
+        let lacks_room = !self.is_found_durable() || self.needs_segment();
+        waits && lacks_room && !mutant!("node_waits_for_room_to_begin")
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {

@@ -278,6 +278,25 @@ fn a_log_without_room_for_its_last_batch_cannot_begin_and_says_so_at_once() {
     assert!(host.log.is_ready() && !host.log.cannot_begin());
 }
 
+#[test]
+fn a_log_without_room_for_its_first_segment_cannot_begin_and_loses_nothing() {
+    let mut files = Files::new(Device::new(16 << 20, 512, DeviceFaults::default(), 1), 1);
+    files.set_reserved(u64::MAX);
+    let mut host = Host::on(files);
+    assert!(!host.log.is_ready() && !host.log.cannot_begin());
+    host.settle();
+    assert!(!host.log.is_ready() && host.log.cannot_begin());
+    host.files.set_reserved(0);
+    let mut host = host.restart().0;
+    host.settle();
+    assert!(host.log.is_ready() && !host.log.cannot_begin());
+    // It has one now, and a full disk is no reason not to begin.
+    host.files.set_reserved(u64::MAX);
+    let mut host = host.restart().0;
+    host.settle();
+    assert!(host.log.is_ready() && !host.log.cannot_begin());
+}
+
 /// Damages the last batch, and gives what comes back.
 fn with_a_rotten_tail(mut host: Host) -> Vec<Vec<u8>> {
     const FILE: &str = "lane-0000-00000000.segment";
