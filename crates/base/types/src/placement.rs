@@ -44,6 +44,32 @@ pub fn group(shard: usize, placed: NodeSet, replicas: usize) -> Vec<NodeId> {
     nodes
 }
 
+/// The members of [`group`].
+pub fn group_set(shard: usize, placed: NodeSet, replicas: usize) -> NodeSet {
+    let size = group_size(replicas, placed.len());
+    let mut nodes = placed;
+    while nodes.len() > size {
+        let last = nodes.into_iter().max_by_key(|node| rank(shard, *node));
+        nodes = last.map_or(nodes, |last| nodes.without(last));
+    }
+    nodes
+}
+
+/// The groups of all shards, each once.
+pub fn groups(placed: NodeSet, replicas: usize) -> Vec<NodeSet> {
+    if group_size(replicas, placed.len()) >= placed.len() {
+        return alloc::vec![placed];
+    }
+    let mut groups = Vec::new();
+    for shard in 0..SHARDS {
+        let group = group_set(shard, placed, replicas);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +91,23 @@ mod tests {
     fn a_group_survives_the_loss_of_any_minority_if_nothing_else_is_said() {
         for (count, size) in [(1, 1), (2, 2), (3, 3), (5, 3), (6, 3), (7, 4), (9, 5)] {
             assert_eq!(group(0, nodes(count), 0).len(), size, "{count} nodes");
+        }
+    }
+
+    #[test]
+    fn the_members_of_a_group_are_those_that_are_first_in_its_order() {
+        for (count, replicas) in [(0, 0), (1, 0), (3, 0), (5, 0), (5, 2), (7, 0), (9, 9), (4, 7)] {
+            let sets: Vec<NodeSet> = (0..SHARDS)
+                .map(|shard| {
+                    let set = group_set(shard, nodes(count), replicas);
+                    let ordered = group(shard, nodes(count), replicas);
+                    assert_eq!(set, ordered.into_iter().collect(), "shard {shard} of {count}");
+                    set
+                })
+                .collect();
+            let all = groups(nodes(count), replicas);
+            assert!(sets.iter().all(|set| all.contains(set)));
+            assert!(all.iter().all(|set| sets.contains(set)));
         }
     }
 

@@ -60,12 +60,15 @@ pub(crate) fn without(view: &View, gone: NodeSet, config: &Config) -> Option<Vie
 /// Whether some group, or the cluster, has an active member in `view` and none in `next`.
 fn orphans(view: &View, next: &View, config: &Config) -> bool {
     let groups = config.groups.iter().map(|group| (*group, *group));
-    let moving = config.moving.iter().flat_map(|replicas| {
-        let group = |view: &View, shard| {
-            placement::group(shard, view.placed, *replicas).into_iter().collect::<NodeSet>()
-        };
-        (0..SHARDS).map(move |shard| (group(view, shard), group(next, shard)))
-    });
+    let moved = |replicas: usize| -> Vec<(NodeSet, NodeSet)> {
+        if view.placed == next.placed {
+            let groups = placement::groups(view.placed, replicas);
+            return groups.into_iter().map(|group| (group, group)).collect();
+        }
+        let group = |view: &View, shard| placement::group_set(shard, view.placed, replicas);
+        (0..SHARDS).map(|shard| (group(view, shard), group(next, shard))).collect()
+    };
+    let moving = config.moving.iter().flat_map(|replicas| moved(*replicas));
     let is_active = |view: &View, group: NodeSet| !view.active().intersection(group).is_empty();
     let mut groups = groups.chain(moving).filter(|_| !mutant!("membership_groups_ignored"));
     next.active().is_empty()
@@ -264,10 +267,8 @@ pub(crate) fn revived<'a>(
 
 /// The groups of nodes that have active members, each once. All members are one.
 pub(crate) fn groups(view: &View, config: &Config) -> Vec<NodeSet> {
-    let moving = config.moving.iter().flat_map(|replicas| {
-        (0..SHARDS)
-            .map(|shard| placement::group(shard, view.placed, *replicas).into_iter().collect())
-    });
+    let moving =
+        config.moving.iter().flat_map(|replicas| placement::groups(view.placed, *replicas));
     let all = core::iter::once(view.voters());
     let mut groups: Vec<NodeSet> = all.chain(config.groups.iter().copied()).chain(moving).collect();
     groups.retain(|group| !group.intersection(view.active()).is_empty());

@@ -119,7 +119,7 @@ impl Layout {
         let mut may_place = true;
         let mut shard = |shard| {
             let group = placement::group(shard, placed, replicas);
-            let next: NodeSet = placement::group(shard, to_place, replicas).into_iter().collect();
+            let next = placement::group_set(shard, to_place, replicas);
             let directory: Vec<NodeId> =
                 group.iter().copied().filter(|node| active.contains(*node)).collect();
             let has_all: NodeSet = directory.iter().copied().collect();

@@ -63,11 +63,8 @@ fn of(keyspace: &KeyspaceConfig, all: NodeSet, active: NodeSet, lost: NodeSet) -
         nodes: nodes.intersection(active).into_iter().map(|node: NodeId| node.0).collect(),
     };
     if let Some(replicas) = keyspace.engine.group_size() {
-        let shards = (0..SHARDS).map(|shard| placement::group(shard, all, replicas));
-        let gone: Vec<NodeSet> = shards
-            .map(|nodes| nodes.into_iter().collect::<NodeSet>())
-            .filter(|nodes| is_lost(*nodes))
-            .collect();
+        let shards = (0..SHARDS).map(|shard| placement::group_set(shard, all, replicas));
+        let gone: Vec<NodeSet> = shards.filter(|nodes| is_lost(*nodes)).collect();
         let nodes = gone.iter().copied().fold(NodeSet::EMPTY, NodeSet::union);
         let part = format!("{} of {SHARDS} shards", gone.len());
         return if gone.is_empty() { Vec::new() } else { vec![group(part, nodes)] };

@@ -1,7 +1,7 @@
 //! The losses that a world can still bear, and those it has borne, with unfinished work.
 
 use quorate_node::Durability;
-use quorate_types::placement::{self, SHARDS};
+use quorate_types::placement;
 use quorate_types::{NodeId, NodeSet, Role, View};
 
 use crate::guests::Guest;
@@ -167,10 +167,7 @@ impl World {
     pub(crate) fn lacks_donors(&self, node: NodeId) -> bool {
         let Some(view) = self.newest_view() else { return false };
         let spread = self.keyspaces.iter().filter_map(|keyspace| keyspace.group_size());
-        let shards = spread.flat_map(|replicas| {
-            (0..SHARDS).map(move |shard| placement::group(shard, view.placed, replicas))
-        });
-        let shards = shards.map(|group| group.into_iter().collect());
+        let shards = spread.flat_map(|replicas| placement::groups(view.placed, replicas));
         lacks_donors(view, node, self.isolated, self.groups().chain(shards))
     }
 

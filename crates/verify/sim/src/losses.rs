@@ -122,9 +122,9 @@ impl Outage {
     /// Which nodes have the keys of each shard or partition.
     fn groups(&self, keyspace: &Keyspace) -> Vec<NodeSet> {
         match keyspace.group_size() {
-            Some(size) => (0..SHARDS)
-                .map(|shard| placement::group(shard, self.placed, size).into_iter().collect())
-                .collect(),
+            Some(size) => {
+                (0..SHARDS).map(|shard| placement::group_set(shard, self.placed, size)).collect()
+            }
             None => keyspace.groups.clone(),
         }
     }

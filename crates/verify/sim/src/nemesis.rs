@@ -413,9 +413,7 @@ impl Nemesis {
         let group = keyspace.groups[rng.below(keyspace.groups.len() as u64) as usize];
         let shard = rng.below(SHARDS as u64) as usize;
         match (keyspace.group_size(), world.newest_view()) {
-            (Some(size), Some(view)) => {
-                placement::group(shard, view.placed, size).into_iter().collect()
-            }
+            (Some(size), Some(view)) => placement::group_set(shard, view.placed, size),
             _ => group,
         }
     }
