@@ -57,7 +57,7 @@ const _: () = assert!(
 /// Requests in a row, without any message of the donor, after which the shadow turns to another.
 const SILENCE_MAX: u32 = 5;
 /// Doublings after which the patience with a donor grows no more.
-const PATIENCE_DOUBLINGS_MAX: u32 = 5;
+pub(crate) const PATIENCE_DOUBLINGS_MAX: u32 = 5;
 
 /// How far a shadow has come.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -393,7 +393,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.on_floor_timeout(now, effects);
         }
         if self.gathering_deadline() <= now.monotonic {
-            self.gather_records(now, effects);
+            self.on_gathering_timeout(now, effects);
         }
         if self.tombstones.next_deadline() <= now.monotonic {
             self.on_collect_timeout(now, effects);

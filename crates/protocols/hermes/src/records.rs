@@ -9,10 +9,11 @@
 
 use alloc::collections::BTreeMap;
 
-use quorate_machine::{Command, Effects, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 use quorate_wire::Malformed;
 
+use crate::join::PATIENCE_DOUBLINGS_MAX;
 use crate::message::{Chunk, Cursor, Message};
 use crate::{Hermes, Meta};
 
@@ -25,7 +26,7 @@ pub(crate) struct Gathering {
     heard: NodeSet,
     /// Where the others go on.
     cursors: BTreeMap<NodeId, Cursor>,
-    again_at: Instant,
+    patience: Backoff,
     /// Since some of them were asked there is something else that they may know.
     stale: bool,
 }
@@ -50,8 +51,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         let request = self.rng.next_u64();
         let (heard, cursors) = (NodeSet::EMPTY, BTreeMap::new());
-        let again_at = Instant::ZERO;
-        self.gathering = Some(Gathering { request, heard, cursors, again_at, stale: false });
+        let patience = Backoff::default();
+        self.gathering = Some(Gathering { request, heard, cursors, patience, stale: false });
     }
 
     /// Whether a call of which there is no record may have taken effect.
@@ -60,7 +61,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     pub(crate) fn gathering_deadline(&self) -> Instant {
-        self.gathering.as_ref().map_or(Instant::NEVER, |gathering| gathering.again_at)
+        self.gathering.as_ref().map_or(Instant::NEVER, |gathering| gathering.patience.deadline())
     }
 
     /// Asks those that have not told all, once this replica serves: in each view, and when no answer came.
@@ -68,7 +69,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Some(gathering) = &mut self.gathering else { return };
         let me = self.config.node;
         if !self.active.contains(me) {
-            gathering.again_at = Instant::NEVER;
+            gathering.patience = Backoff::AT_REST;
             return;
         }
         let missing = self.active.without(me).difference(gathering.heard);
@@ -82,7 +83,16 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         for node in missing {
             effects.send(node, &gathering.question(node));
         }
-        gathering.again_at = now.monotonic + self.config.message_loss_timeout * 2;
+        gathering.patience.begin(now, self.config.message_loss_timeout * 2);
+    }
+
+    /// Some have not answered in time: they may be dead, and members until the next view.
+    pub(crate) fn on_gathering_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let patience = self.gathering.as_mut().map(|gathering| &mut gathering.patience);
+        if let Some(patience) = patience.filter(|patience| patience.deadline() > Instant::ZERO) {
+            patience.grow(PATIENCE_DOUBLINGS_MAX);
+        }
+        self.gather_records(now, effects);
     }
 
     /// Takes a chunk if it answers a question for records; whether it does.
@@ -102,6 +112,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.append_sessions(chunk.sessions, effects);
         }
         let Some(gathering) = &mut self.gathering else { return Ok(true) };
+        gathering.patience.ease();
         if let Some(next) = chunk.next {
             gathering.cursors.insert(from, next);
             effects.send(from, &gathering.question(from));

@@ -200,10 +200,10 @@ impl Membership {
         self.now.since(at) < self.config.suspect_after.max(self.config.heartbeat * 3)
     }
 
-    /// The members that the live member `node` hears, if it has said so in this life.
-    fn heard_by(&self, node: NodeId) -> Option<NodeSet> {
+    /// The members that the live member `node` hears, if it has said so in this life; this node hears `heard`.
+    fn heard_by(&self, node: NodeId, heard: NodeSet) -> Option<NodeSet> {
         if node == self.me.node {
-            return Some(self.heard());
+            return Some(heard);
         }
         self.peers.get(&node)?.hears
     }
@@ -211,14 +211,18 @@ impl Membership {
     /// The live members that most of the heard members, this node included, don't hear, and those
     /// that have said that they leave.
     pub(crate) fn crashed(&self) -> NodeSet {
-        let heard = self.heard();
+        self.crashed_of(self.heard())
+    }
+
+    /// The same, if this node hears `heard`.
+    fn crashed_of(&self, heard: NodeSet) -> NodeSet {
         let unheard_by_most = |node: NodeId| {
             let observers = heard.without(node);
-            let silent = observers
-                .into_iter()
-                .filter(|observer| self.heard_by(*observer).is_some_and(|set| !set.contains(node)));
+            let says_so = |observer: &NodeId| {
+                self.heard_by(*observer, heard).is_some_and(|set| !set.contains(node))
+            };
             let alone = mutant!("membership_one_observer");
-            silent.count() * 2 > observers.len() || alone
+            observers.into_iter().filter(says_so).count() * 2 > observers.len() || alone
         };
         let suspects = self.view.live().difference(heard);
         suspects
@@ -232,12 +236,18 @@ impl Membership {
     /// of them is broken: the one with most broken links, a shadow before an active member, the
     /// highest id. All members with the same reports choose the same one.
     pub(crate) fn behind_broken_link(&self) -> Option<NodeId> {
-        let members = self.view.live().difference(self.crashed());
-        let silent =
-            |from: NodeId, to: NodeId| self.heard_by(from).is_some_and(|heard| !heard.contains(to));
+        let heard = self.heard();
+        let members = self.view.live().difference(self.crashed_of(heard));
+        let unheard = |from: NodeId| {
+            let hears = self.heard_by(from, heard);
+            hears.map_or(NodeSet::EMPTY, |hears| members.difference(hears.with(from)))
+        };
+        if members.into_iter().all(|node| unheard(node).is_empty()) {
+            return None;
+        }
         let broken = |node: NodeId| {
-            let others = members.without(node).into_iter();
-            others.filter(|other| silent(node, *other) || silent(*other, node)).count()
+            let deaf = members.into_iter().filter(|other| unheard(*other).contains(node));
+            deaf.fold(unheard(node), NodeSet::with).len()
         };
         members
             .into_iter()
