@@ -786,7 +786,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "machine_backoff_never_grows",
         home: "machine",
         guard: "what goes unanswered is asked for less and less often",
-        checks: &[Tests("machine", "copier::"), Tests("meerkat", "less_and_less_often")],
+        checks: &[
+            Tests("machine", "copier::"),
+            Tests("meerkat", "less_and_less_often"),
+            Tests("hermes", "less_and_less_often"),
+        ],
         in_gate: false,
     },
     Mutant {

@@ -232,6 +232,27 @@ fn what_a_survivor_has_stands_where_others_have_lost_it() {
     cluster.assert_everywhere("made", Some("v"));
 }
 
+/// Node 3 asks the others for records of calls, and they are dead, and members until the next view.
+#[test]
+fn records_of_calls_are_asked_for_less_and_less_often() {
+    let mut cluster = collecting(Logs::Async);
+    cluster.run(1, set("k", "v"));
+    lose_power(&mut cluster, &[1, 2, 3]);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    assert!(cluster.machine(3).is_in_doubt());
+    cluster.pool.clear();
+    let mut asked = 0;
+    for _ in 0..200 {
+        cluster.tick(MLT);
+        asked += cluster.pool.iter().filter(|packet| packet.is(3, 1, "chunk_read")).count();
+        cluster.pool.clear();
+    }
+    assert!((4..12).contains(&asked), "{asked} times within 200 timeouts");
+    cluster.run_for(MLT * 100);
+    assert!(!cluster.machine(3).is_in_doubt(), "answers are waited for all the while");
+}
+
 /// Node 4 has lived on, too, and holds nothing that others could have lost. No round of floors would end its doubt.
 #[test]
 fn a_member_without_a_replica_is_in_no_doubt() {
