@@ -13,7 +13,7 @@ use quorate_node::{
     Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, LaneFound, NodeConfig,
     NodeFound, Opened, Opening, Shared, Verdict,
 };
-use quorate_types::{Duration, Incarnation, LaneId, Now};
+use quorate_types::{Duration, Incarnation, KeyspaceId, LaneId, Now};
 
 use crate::Options;
 use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
@@ -26,6 +26,8 @@ const DISK_BYTES: usize = 48 << 20;
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// Growth of a log after which a lane takes a snapshot.
 const SNAPSHOT_AFTER: u64 = 64 << 10;
+/// Of so many keyspaces operators change their minds about one.
+const MIXED_ONE_IN: u64 = 6;
 /// The longest time that a request takes, in most runs.
 const REQUEST_MAX: u64 = MS;
 
@@ -180,32 +182,68 @@ impl NodeDisk {
 }
 
 /// Has all keyspaces of a cluster keep what they promise, each with the durability that the options name or
-/// the seed draws. In words, what was chosen.
-pub(crate) fn make_durable(configs: &mut [NodeConfig], seed: u64, options: &Options) -> String {
+/// the seed draws. Of some the operators change their minds: each node has one of the two, and another one
+/// perhaps when it starts again; these keyspaces are given out. In words, what was chosen.
+pub(crate) fn make_durable(
+    configs: &mut [NodeConfig],
+    seed: u64,
+    options: &Options,
+) -> (Vec<KeyspaceId>, String) {
     let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"promises"));
     let interval = [2, 10, 10, 50][rng.below(4) as usize];
     let count = configs[0].keyspaces.len();
-    let drawn = (0..count).map(|_| [Durability::Async, Durability::Sync][rng.below(2) as usize]);
-    let chosen: Vec<Durability> = drawn.map(|drawn| options.durability.unwrap_or(drawn)).collect();
+    let drawn: Vec<Durability> = (0..count).map(|_| draw_durability(&mut rng)).collect();
+    let any = |rng: &mut Rng| options.durability.is_none() && rng.chance(1, MIXED_ONE_IN);
+    let mixed: Vec<bool> = (0..count).map(|_| any(&mut rng)).collect();
     for config in configs {
         config.log.segment_bytes = SEGMENT_BYTES;
         config.log.snapshot_after = SNAPSHOT_AFTER;
         config.log.fsync_interval = Duration::from_millis(interval);
-        for (keyspace, durability) in config.keyspaces.iter_mut().zip(&chosen) {
-            keyspace.durability = *durability;
+        for (index, keyspace) in config.keyspaces.iter_mut().enumerate() {
+            keyspace.durability = match mixed[index] {
+                true => draw_durability(&mut rng),
+                false => options.durability.unwrap_or(drawn[index]),
+            };
             if let EngineConfig::Hermes(options) = &mut keyspace.engine
-                && *durability == Durability::Sync
+                && (keyspace.durability == Durability::Sync || mixed[index])
             {
                 // Not with promises that wait for the log.
                 options.ack_broadcast = false;
             }
         }
     }
-    let names: Vec<&str> = chosen.into_iter().map(Durability::name).collect();
-    format!(", disks: {} within {interval} ms", names.join(" and "))
+    let name = |index: usize| match mixed[index] {
+        true => "either",
+        false => options.durability.unwrap_or(drawn[index]).name(),
+    };
+    let names: Vec<&str> = (0..count).map(name).collect();
+    let text = format!(", disks: {} within {interval} ms", names.join(" and "));
+    let ids = (0..count).filter(|index| mixed[*index]).map(|index| KeyspaceId(index as u8));
+    (ids.collect(), text)
+}
+
+fn draw_durability(rng: &mut Rng) -> Durability {
+    [Durability::Async, Durability::Sync][rng.below(2) as usize]
 }
 
 impl World {
+    /// Operators change their minds about these keyspaces, which promise what the weaker choice does.
+    pub(crate) fn mix(&mut self, mixed: Vec<KeyspaceId>) {
+        for keyspace in self.keyspaces.iter_mut().filter(|keyspace| mixed.contains(&keyspace.id)) {
+            keyspace.durability = Durability::Async;
+        }
+        self.mixed = mixed;
+    }
+
+    /// The operator of a node that is about to start may have changed his mind about some keyspaces.
+    pub(crate) fn reconfigure(&mut self, node: usize, seed: u64) {
+        let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"new mind"));
+        let keyspaces = self.nodes[node].config.keyspaces.iter_mut();
+        for keyspace in keyspaces.filter(|keyspace| self.mixed.contains(&keyspace.id)) {
+            keyspace.durability = draw_durability(&mut rng);
+        }
+    }
+
     /// Opens the logs of a process that has just begun, and what its node has promised as a voter. Returns
     /// whether there was room for it.
     pub(crate) fn open_disk(&mut self, node: usize) -> bool {

@@ -218,6 +218,7 @@ impl World {
         let incarnation = Incarnation(self.rng.next_u64().max(1));
         let time = self.time;
         self.changed();
+        self.reconfigure(node, seed);
         let this = &mut self.nodes[node];
         this.config.seed = seed;
         this.shared = Shared::new(this.config.clone());

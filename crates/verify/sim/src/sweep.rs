@@ -356,10 +356,14 @@ impl<'a> Simulation<'a> {
         }
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let disks = options.disks.then(|| Rng::new(seed ^ u64::from_le_bytes(*b"of disks")));
+        let mut mixed = Vec::new();
         if disks.is_some() {
-            text.push_str(&make_durable(&mut nodes, seed, options));
+            let words;
+            (mixed, words) = make_durable(&mut nodes, seed, options);
+            text.push_str(&words);
         }
         let mut world = World::new(nodes, network, faults, rng, disks, options.trace);
+        world.mix(mixed);
         let ids: Vec<KeyspaceId> = world.keyspaces.iter().map(|keyspace| keyspace.id).collect();
         for (id, (_, guests)) in ids.iter().zip(&shapes) {
             for _ in 0..*guests {

@@ -185,6 +185,8 @@ pub(crate) struct World {
     pub(crate) answers: Vec<Answer>,
     /// What lanes have heard of what was published elsewhere, for the clients that listen.
     pub(crate) published: Vec<(Place, Arc<Publication>)>,
+    /// Keyspaces whose durability may change when a node starts again.
+    pub(crate) mixed: Vec<KeyspaceId>,
     /// Answers of lease managers, for clients with sessions.
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after this many more engine messages, if that leaves a majority.
@@ -252,6 +254,7 @@ impl World {
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             published: Vec::new(),
+            mixed: Vec::new(),
             leased: Vec::new(),
             ambush: None,
             with_a_request: WithARequest::default(),
