@@ -343,6 +343,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "node_memory_has_no_past",
+        home: "node",
+        guard: "a keyspace in memory is taken from members that have lived on",
+        checks: &[Tests("sim", "a_keyspace_in_memory")],
+        in_gate: true,
+    },
+    Mutant {
         name: "node_flushes_late",
         home: "node",
         guard: "what nobody waits for is flushed within the interval",

@@ -376,10 +376,15 @@ impl Lane {
         Ok(())
     }
 
-    /// Every lane of this node has opened its log, and one of them held something.
+    /// Every lane of this node has opened its log, and one of them held something. A keyspace in memory has
+    /// lost everything, like one whose log is lost: the node may be active at once, since it has the data of
+    /// others, and members that have lived on have what this keyspace had.
     pub fn restored(&mut self) {
-        let durable = |engine: &&mut KeyspaceLane| engine.durability() != Durability::Memory;
-        self.engines.iter_mut().flatten().filter(durable).for_each(KeyspaceLane::restored);
+        let forgets = |engine: &KeyspaceLane| {
+            engine.durability() == Durability::Memory && mutant!("node_memory_has_no_past")
+        };
+        let engines = self.engines.iter_mut().flatten().filter(|engine| !forgets(engine));
+        engines.for_each(KeyspaceLane::restored);
     }
 
     /// Takes in what this lane's log holds and what has waited for an entry of another lane, as far as that is

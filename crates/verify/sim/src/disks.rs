@@ -10,8 +10,8 @@ use quorate_disk::{Device, DeviceFaults, Files};
 use quorate_durability::{Completion, Directory, Disk, DiskError, Request, Ticket, VOTER_FILE};
 use quorate_machine::Rng;
 use quorate_node::{
-    Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, Lane, LaneFound, NodeConfig,
-    NodeFound, Opened, Opening, Shared, Verdict,
+    Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, KeyspaceConfig, Lane,
+    LaneFound, NodeConfig, NodeFound, Opened, Opening, Shared, Verdict,
 };
 use quorate_types::{Duration, Incarnation, KeyspaceId, LaneId, Now};
 
@@ -182,8 +182,9 @@ impl NodeDisk {
 }
 
 /// Has all keyspaces of a cluster keep what they promise, each with the durability that the options name or
-/// the seed draws. Of some the operators change their minds: each node has one of the two, and another one
-/// perhaps when it starts again; these keyspaces are given out. In words, what was chosen.
+/// the seed draws. Some are in memory. Of some the operators change their minds: each node has one of the two,
+/// or begins in memory, and has another one perhaps when it starts again; these keyspaces are given out. In
+/// words, what was chosen.
 pub(crate) fn make_durable(
     configs: &mut [NodeConfig],
     seed: u64,
@@ -195,14 +196,23 @@ pub(crate) fn make_durable(
     let drawn: Vec<Durability> = (0..count).map(|_| draw_durability(&mut rng)).collect();
     let any = |rng: &mut Rng| options.durability.is_none() && rng.chance(1, MIXED_ONE_IN);
     let mixed: Vec<bool> = (0..count).map(|_| any(&mut rng)).collect();
+    // Not with quorums: where a majority has forgotten what it has decided, the keyspace waits for a person.
+    let may_forget =
+        |keyspace: &KeyspaceConfig| !matches!(keyspace.engine, EngineConfig::Meerkat(_));
+    let named = options.durability.filter(|named| *named != Durability::Memory);
+    let all_forget = options.durability == Some(Durability::Memory);
+    let forgets: Vec<bool> = { configs[0].keyspaces.iter() }
+        .map(|keyspace| (any(&mut rng) || all_forget) && may_forget(keyspace))
+        .collect();
     for config in configs {
         config.log.segment_bytes = SEGMENT_BYTES;
         config.log.snapshot_after = SNAPSHOT_AFTER;
         config.log.fsync_interval = Duration::from_millis(interval);
         for (index, keyspace) in config.keyspaces.iter_mut().enumerate() {
             keyspace.durability = match mixed[index] {
+                _ if forgets[index] => Durability::Memory,
                 true => draw_durability(&mut rng),
-                false => options.durability.unwrap_or(drawn[index]),
+                false => named.unwrap_or(drawn[index]),
             };
             if let EngineConfig::Hermes(options) = &mut keyspace.engine
                 && (keyspace.durability == Durability::Sync || mixed[index])
@@ -213,8 +223,10 @@ pub(crate) fn make_durable(
         }
     }
     let name = |index: usize| match mixed[index] {
+        true if forgets[index] => "memory at first",
         true => "either",
-        false => options.durability.unwrap_or(drawn[index]).name(),
+        false if forgets[index] => Durability::Memory.name(),
+        false => named.unwrap_or(drawn[index]).name(),
     };
     let names: Vec<&str> = (0..count).map(name).collect();
     let text = format!(", disks: {} within {interval} ms", names.join(" and "));
@@ -230,7 +242,9 @@ impl World {
     /// Operators change their minds about these keyspaces, which promise what the weaker choice does.
     pub(crate) fn mix(&mut self, mixed: Vec<KeyspaceId>) {
         for keyspace in self.keyspaces.iter_mut().filter(|keyspace| mixed.contains(&keyspace.id)) {
-            keyspace.durability = Durability::Async;
+            if keyspace.durability == Durability::Sync {
+                keyspace.durability = Durability::Async;
+            }
         }
         self.mixed = mixed;
     }
@@ -240,7 +254,10 @@ impl World {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"new mind"));
         let keyspaces = self.nodes[node].config.keyspaces.iter_mut();
         for keyspace in keyspaces.filter(|keyspace| self.mixed.contains(&keyspace.id)) {
-            keyspace.durability = draw_durability(&mut rng);
+            // Who has entries in the log does not start without them.
+            if keyspace.durability != Durability::Memory || rng.chance(1, 2) {
+                keyspace.durability = draw_durability(&mut rng);
+            }
         }
     }
 

@@ -181,9 +181,9 @@ fn in_turn(lost: impl Iterator<Item = Loss>) -> Vec<Loss> {
     losses
 }
 
-/// Whether what a keyspace promises is at first in memory only.
+/// Whether what a keyspace promises is at first in memory only, or for good.
 fn is_kept_in_memory(keyspace: &Keyspace) -> bool {
-    keyspace.durability == Durability::Async
+    keyspace.durability != Durability::Sync
 }
 
 /// What is to be known of a loss while a run goes on.
@@ -432,6 +432,9 @@ impl World {
         group: NodeSet,
         is_lost_in_doubt: bool,
     ) -> u64 {
+        if keyspace.durability == Durability::Memory {
+            return 0;
+        }
         let left = || {
             let index = |node: NodeId| outage.left[self.index(node)];
             group.into_iter().filter_map(index)

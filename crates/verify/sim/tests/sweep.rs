@@ -147,6 +147,22 @@ fn what_was_answered_last_may_be_lost_with_all_power() {
     }
 }
 
+/// A keyspace in memory on nodes that keep logs of others, or of none yet. The power of some nodes goes, or of
+/// all, and those that come back with their data are active at once: of a group of which others have lived on,
+/// they have nothing.
+#[test]
+fn a_keyspace_in_memory_is_taken_from_those_that_have_lived_on() {
+    for engine in [Engine::Hermes, Engine::Zeus] {
+        let durability = Some(Durability::Memory);
+        let options = Options { durability, nodes: Some(5), ..with_disks(engine) };
+        let count = asked_for().unwrap_or(if engine == Engine::Zeus { 8 } else { 4 });
+        let probes = assert_passes(&options, count, 200);
+        let reached =
+            |wanted: &str| probes.iter().any(|(name, times)| *name == wanted && *times > 0);
+        assert!(reached("disk: the power of a group goes"));
+    }
+}
+
 /// Transactions over several lanes are in the logs of all of them.
 #[test]
 fn lanes_with_disks_survive_what_disks_do() {
