@@ -69,13 +69,15 @@ pub struct Loss {
     /// What was answered until this may be lost. An operation that is under way at this time has an unknown
     /// outcome, or was answered later and may be lost as well.
     pub at: u64,
+    /// Whether everything may be lost as well, whenever it was answered: the key may be as it was at first.
+    pub all: bool,
 }
 
 impl Loss {
     /// Whether what was asked for and answered then may be lost. Without an answer the second is the end of
     /// time.
     pub fn takes(&self, asked: u64, answered: u64) -> bool {
-        asked <= self.at && answered >= self.from
+        asked <= self.at && (self.all || answered >= self.from)
     }
 }
 
@@ -223,7 +225,7 @@ fn events(entries: &[Entry<'_>], losses: &[Loss], until: u64) -> Vec<Event> {
             events.push(Event { time, what: What::Return, entry });
         }
     }
-    for Loss { from, at } in losses {
+    for Loss { from, at, .. } in losses {
         let [risk, loss] = [(*from, What::Risk), (*at, What::Loss)];
         events.extend([risk, loss].map(|(time, what)| Event { time, what, entry: NO_ENTRY }));
     }
@@ -248,6 +250,8 @@ struct Search {
     blind_classes: HashMap<State, Vec<usize>>,
     /// Classes whose effect depends on the state.
     chain_classes: Vec<usize>,
+    /// Before the first operation.
+    initial: State,
     frontier: Vec<Configuration>,
     trace: Vec<Link>,
     growth: Growth,
@@ -272,6 +276,7 @@ impl Search {
             class_of: HashMap::new(),
             blind_classes: HashMap::new(),
             chain_classes: Vec::new(),
+            initial,
             frontier: vec![start],
             trace: Vec::new(),
             growth,
@@ -282,6 +287,7 @@ impl Search {
 
     fn run(&mut self, entries: &[Entry<'_>], losses: &[Loss], until: u64) -> Result<(), Stop> {
         self.merge_unseen(entries);
+        let mut losses_to_come = losses.iter();
         for event in events(entries, losses, until) {
             match event.what {
                 What::Risk => {
@@ -289,7 +295,8 @@ impl Search {
                     continue;
                 }
                 What::Loss => {
-                    self.on_loss()?;
+                    let loss = losses_to_come.next();
+                    self.on_loss(loss.is_some_and(|loss| loss.all))?;
                     continue;
                 }
                 What::Return => {
@@ -381,8 +388,8 @@ impl Search {
         Ok(())
     }
 
-    /// The key goes back to the state that was chosen, or is chosen now.
-    fn on_loss(&mut self) -> Result<(), Stop> {
+    /// The key goes back to the state that was chosen, or is chosen now; or to the first one, if `all` may be lost.
+    fn on_loss(&mut self, all: bool) -> Result<(), Stop> {
         let choice = std::mem::take(&mut self.choice);
         self.on_return(NO_ENTRY, choice)?;
         // What is answered later may have taken effect before, and be lost.
@@ -402,9 +409,13 @@ impl Search {
         }
         let mut left = Antichain::default();
         for mut configuration in queue {
-            configuration.state = configuration.kept.take().expect("it was chosen");
-            self.place_pure(&mut configuration, self.pure);
-            self.keep(&mut left, configuration)?;
+            let chosen = configuration.kept.take().expect("it was chosen");
+            for state in [Some(chosen), all.then_some(self.initial)].into_iter().flatten() {
+                configuration.state = state;
+                let mut after = configuration.clone();
+                self.place_pure(&mut after, self.pure);
+                self.keep(&mut left, after)?;
+            }
         }
         self.frontier = left.into_vec();
         Ok(())

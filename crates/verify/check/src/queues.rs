@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_loss_takes_back_what_was_answered_last() {
-        let loss = [Loss { from: 4, at: 6 }];
+        let loss = [Loss { from: 4, at: 6, all: false }];
         let (put, lost) = ([("a", true), ("b", true)], true);
         let after = |put: &[(&str, bool)], got: &[&str], torn| {
             let mut queues = queues(put, got, 0);

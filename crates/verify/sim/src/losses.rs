@@ -408,7 +408,8 @@ impl World {
             true => outage.over.unwrap_or(self.time),
             false => outage.at,
         };
-        Some(Loss { from: kept.min()?, at })
+        let all = keyspace.durability == Durability::Memory;
+        Some(Loss { from: kept.min()?, at, all })
     }
 
     /// Whether what one node alone had kept of a keyspace may be lost: in the view behind an outage, or behind
@@ -517,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_key_loses_what_its_group_has_lost() {
-        let loss = Loss { from: 1, at: 2 };
+        let loss = Loss { from: 1, at: 2, all: false };
         let only = |group: usize, count: usize| {
             let mut losses = vec![Vec::new(); count];
             losses[group].push(loss);

@@ -256,7 +256,7 @@ mod tests {
         // A loss may show late to have been larger: before the end of what has begun since.
         let without = answer([&["e2"], &[], &[]]);
         assert!(moved.end(&moves, true, &without, (7, 9)).is_err());
-        moved.lose(Losing { loss: Loss { from: 0, at: 5 }, torn: false });
+        moved.lose(Losing { loss: Loss { from: 0, at: 5, all: false }, torn: false });
         assert_eq!(moved.end(&moves, true, &without, (7, 9)), Ok(()));
         assert_eq!(moved.end(&moves, true, &answer([&["e1"], &[], &[]]), (10, 11)), Ok(()));
         let entry = |number: u64, text: &str| {

@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    const LOSS: Loss = Loss { from: 20, at: 30 };
+    const LOSS: Loss = Loss { from: 20, at: 30, all: false };
 
     fn txn(id: u64, invoke: u64, ops: Vec<TxnOp>) -> TxnRecord {
         let outcome = TxnOutcome::Committed { at: invoke + 2 };

@@ -600,7 +600,7 @@ impl<'a> Simulation<'a> {
         let time = world.time;
         for (keyspace, users) in world.keyspaces.iter().zip(users) {
             let Some(losing) = world.losing(keyspace) else { continue };
-            let (Loss { from, at }, id) = (losing.loss, keyspace.id);
+            let (Loss { from, at, .. }, id) = (losing.loss, keyspace.id);
             world.trace.event(&[time, from, at, u64::from(id.0)], || {
                 let (time, from, at) = (At(time), At(from), At(at));
                 format!("{time} {id:?} may have lost what was answered from {from} to {at}")

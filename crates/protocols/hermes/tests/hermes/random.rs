@@ -461,7 +461,7 @@ impl Run {
         }
         if self.plan.logs == Logs::Async && !is_spared {
             self.clock += 1;
-            self.losses.push(Loss { from, at: self.clock });
+            self.losses.push(Loss { from, at: self.clock, all: false });
         }
         let view = self.cluster.decide(&roles);
         self.disorder.announce(&view);

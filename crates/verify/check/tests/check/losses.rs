@@ -13,7 +13,7 @@ fn is_right(operations: Vec<Operation>, losses: &[Loss]) -> bool {
     check_history_with_losses(&history(operations), |_| losses).verdict() == Verdict::Ok
 }
 
-const LOSS: Loss = Loss { from: 30, at: 50 };
+const LOSS: Loss = Loss { from: 30, at: 50, all: false };
 
 #[test]
 fn what_was_answered_last_is_lost_and_nothing_before() {
@@ -81,7 +81,7 @@ fn an_operation_under_way_may_leave_what_it_had_tried() {
 
 #[test]
 fn each_loss_has_its_own_choice() {
-    let second = Loss { from: 100, at: 120 };
+    let second = Loss { from: 100, at: 120, all: false };
     let reads = |values: [&str; 2]| {
         let [first, last] = values;
         vec![
@@ -101,6 +101,21 @@ fn each_loss_has_its_own_choice() {
     ] {
         assert_eq!(is_right(reads(values), &[LOSS, second]), wanted, "{values:?}");
     }
+}
+
+#[test]
+fn everything_may_be_lost_at_once() {
+    let read = |all, value| {
+        let operations = vec![
+            done(1, 10, 12, set("a"), Answer::Ok),
+            done(1, 15, 20, set("b"), Answer::Ok),
+            done(1, 31, 35, set("c"), Answer::Ok),
+            done(2, 60, 70, get(), saw(value)),
+        ];
+        is_right(operations, &[Loss { all, ..LOSS }])
+    };
+    assert!(["b", "c"].into_iter().all(|value| read(true, value) && read(false, value)));
+    assert!(read(true, "") && !read(false, "") && !read(true, "a"));
 }
 
 type Value = Option<Vec<u8>>;
@@ -141,7 +156,8 @@ fn has_order(
     }
     if let Some(kept) = kept
         && comes_first(loss.at)
-        && has_order(operations, rest, loss, (kept, None, true))
+        && (has_order(operations, rest, loss, (kept, None, true))
+            || loss.all && has_order(operations, rest, loss, (&None, None, true)))
     {
         return true;
     }
@@ -165,7 +181,9 @@ fn random_loss(rng: &mut Rng, kinds: u64) -> (Vec<Operation>, Loss) {
     let from = rng.below(30);
     let at = from + rng.below(15);
     let chosen = 2 * (from + rng.below(at - from + 1)) + 1;
-    let loss = Loss { from: 2 * from + 1, at: 2 * at + 1 };
+    let all = rng.chance(1, 3);
+    let loss = Loss { from: 2 * from + 1, at: 2 * at + 1, all };
+    let is_all_lost = all && rng.chance(1, 2);
     let (mut points, mut operations) = (Vec::new(), Vec::new());
     for process in 0..4 + rng.below(3) {
         let value = Bytes::from(["1", "2", "x"][rng.below(3) as usize]);
@@ -196,6 +214,7 @@ fn random_loss(rng: &mut Rng, kinds: u64) -> (Vec<Operation>, Loss) {
     let (mut state, mut kept) = (None, None);
     for (_, index) in points {
         match index {
+            usize::MAX if is_all_lost => state = None,
             usize::MAX => state = kept.clone(),
             at if at == usize::MAX - 1 => kept.clone_from(&state),
             index => {
