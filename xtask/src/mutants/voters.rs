@@ -108,6 +108,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_late_word_of_a_former_life",
+        home: "membership",
+        guard: "nor because of what its former life had said, and what comes late",
+        checks: &[DISKS],
+        in_gate: true,
+    },
+    Mutant {
         name: "membership_revived_alone",
         home: "membership",
         guard: "a node with a group's data is not admitted as a shadow while others of the group are waited for",

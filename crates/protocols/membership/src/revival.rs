@@ -33,7 +33,11 @@ impl Membership {
 
     fn alive_in(&self, view: &View) -> NodeSet {
         if self.is_live() {
-            return self.heard();
+            // What a node has said in its former life may come after it has said that it is back.
+            let is_back = |node: &NodeId| {
+                self.joining(*node).is_some() && !mutant!("membership_late_word_of_a_former_life")
+            };
+            return self.heard().into_iter().filter(|node| !is_back(node)).collect();
         }
         let runs = |member: &&Member| {
             self.peers.get(&member.node).is_some_and(|peer| {

@@ -335,8 +335,17 @@ impl World {
         };
         let lost = outage.active.difference(outage.survivors);
         let mut active = view.members.iter().filter(|member| member.role == Role::Active);
-        if active.any(|it| lost.contains(it.node) && it.number > outage.last_number) {
-            outage.back = outage.back.or(Some(view.epoch));
+        if outage.back.is_none()
+            && active.any(|it| lost.contains(it.node) && it.number > outage.last_number)
+        {
+            outage.back = Some(view.epoch);
+            // A view may have been chosen by then that nobody had in force, and may have left some out.
+            let goes_on = |node: &NodeId| {
+                let member = view.member(*node).filter(|member| member.role == Role::Active);
+                member.is_some_and(|member| member.number <= outage.last_number)
+            };
+            outage.survivors = outage.survivors.into_iter().filter(goes_on).collect();
+            self.losses_changed = true;
         }
         let Some(back) = outage.back else { return };
         // A process that is in no view answers nobody.

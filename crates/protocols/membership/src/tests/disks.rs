@@ -315,6 +315,35 @@ fn a_group_of_which_one_member_comes_back_is_revived() {
     }
 }
 
+/// Node 1 is back, and waits for node 2, which has the data of the same group. What it has said in its former
+/// life was long on its way. Were it taken for a member that runs, the new life would be admitted as a shadow,
+/// and its data would be nowhere.
+#[test]
+fn late_word_of_a_former_life_is_no_reason_to_admit_the_next_one() {
+    for seed in Seeds::new(0..10) {
+        let mut world = World::new(seed, 3);
+        world.flush_max = Some(MS);
+        world.groups = vec![nodes(&[1, 2])];
+        let mut world = world.form(3);
+        assert!(world.write_record(1));
+        // Nobody removes either of two that die at once.
+        world.crash(1);
+        world.crash(2);
+        world.start(1);
+        let span = 100 + world.rng.below(300);
+        world.run(span);
+        for _ in 0..50 {
+            world.tell_heard(1, 3, nodes(&[1, 3]));
+            world.run(3);
+        }
+        let role = world.machine(3).view().member(NodeId(1)).map(|member| member.role);
+        assert_eq!(role, Some(Role::Active), "seed {seed}: as before");
+        world.run(PATIENCE_MS + 1500);
+        assert!(world.is_serving(1), "seed {seed}: {}", world.reason(1));
+        assert!(world.write_record(1), "seed {seed}");
+    }
+}
+
 /// Nodes 1 and 2 die within a moment, and the others notice it of one before they do of the other. Nobody
 /// has gone on alone, so either one is enough.
 #[test]

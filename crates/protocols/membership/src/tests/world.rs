@@ -405,7 +405,7 @@ impl World {
 
     /// A member hears of another one now which members that hears.
     pub(super) fn tell_heard(&mut self, from: u16, to: u16, hears: NodeSet) {
-        let view = self.machine(from).view().clone();
+        let view = self.machine(to).view().clone();
         let incarnation = view.member(NodeId(from)).expect("a member").incarnation;
         let body = Body::Renew {
             sent: None,
