@@ -279,6 +279,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_mark_of_a_copy_stays",
+        home: "meerkat",
+        guard: "what a log says of a copy under way ends when its node is active",
+        checks: &[Tests("meerkat", "calls::what_a_snapshot_says")],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_sure_lane_says_nothing",
         home: "meerkat",
         guard: "who asks shadows for what they have kept gets an answer from their lanes that have lost nothing",

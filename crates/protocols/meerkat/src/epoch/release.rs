@@ -148,6 +148,10 @@ where
         if !mutant!("meerkat_settled_calls_forgotten") {
             self.complete_merged_calls(calls);
         }
+        if self.active && !mutant!("meerkat_mark_of_a_copy_stays") {
+            // What came back from a log, or from one that came back, may say that a copy was under way.
+            self.trackers.iter_mut().for_each(ResultTracker::end_copy);
+        }
         *self.handed = None;
         self.phase = Phase::Normal;
         self.released_by = NodeSet::only(self.config.node);

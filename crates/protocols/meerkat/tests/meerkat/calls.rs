@@ -5,12 +5,15 @@ use quorate_meerkat::{
     Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, RecordKey, Records,
     Report, TxnRecord, Vote, Write, merge,
 };
-use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _};
+use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _, owner_of};
 use quorate_types::{
     Duration, Epoch, LaneId, MemberNumber, NodeId, NodeSet, Role, Timestamp, WriterId, limits,
 };
 
-use crate::support::{Cluster, WALL};
+use quorate_harness::Logs;
+
+use crate::packets::Packet;
+use crate::support::{Cluster, Replicas, WALL};
 use crate::txn::{Txn, txn};
 
 /// A date that no attempt of a test reaches.
@@ -335,6 +338,41 @@ fn p1_a_joining_replica_gets_records_and_watermarks() {
     cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     run(&mut cluster, 3, permit(2, 2, 0), "append=k:x");
+    cluster.assert_everywhere("k", Some("xxx"));
+}
+
+/// Node 3 has nothing left to copy but records of calls, which are under way when it hears of a session for the
+/// first time, and takes a snapshot then. When all power is lost afterwards, it is active as soon as it is back,
+/// and has no copy to come to the end of.
+#[test]
+fn what_a_snapshot_says_of_a_copy_ends_with_the_copy() {
+    let replicas = Replicas { logs: Logs::Sync, ..Replicas::new(1, |_| {}) };
+    let mut cluster = Cluster::of(replicas, 3, |_| 0, u64::from);
+    cluster.cut_power_unflushed(3);
+    cluster.set_role(3, Role::Down);
+    cluster.deliver_all();
+    cluster.run(1, "write=k:x");
+    cluster.restart(3, 77);
+    cluster.set_role(3, Role::Shadow);
+    let waits = |packet: &Packet| packet.is(0, 3, "calls");
+    cluster.deliver_some(|packet| !waits(packet));
+    assert!(cluster.pool.iter().any(waits), "they were told before the session began");
+    let tag = cluster.call_as(1, 900, permit(2, 0, 0), txn("append=k:x"));
+    cluster.deliver_some(|packet| !waits(packet));
+    assert_eq!(cluster.read_by(tag), [Some("x")]);
+    cluster.save(3, 0);
+    cluster.deliver_all();
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.set_role(3, Role::Active);
+    cluster.run_for(Duration::from_millis(300));
+    for node in 1..=3 {
+        cluster.cut_power_unflushed(node);
+        cluster.restart(node, 100 + u64::from(node));
+    }
+    cluster.renew_view();
+    cluster.run_for(Duration::from_millis(300));
+    let owner = owner_of(&cluster.view, lease()).expect("somebody keeps it").number;
+    run(&mut cluster, 3, permit(owner.0, 1, 1), "append=k:x");
     cluster.assert_everywhere("k", Some("xxx"));
 }
 
