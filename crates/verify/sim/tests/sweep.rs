@@ -155,7 +155,7 @@ fn a_keyspace_in_memory_is_taken_from_those_that_have_lived_on() {
     for engine in [Engine::Hermes, Engine::Zeus] {
         let durability = Some(Durability::Memory);
         let options = Options { durability, nodes: Some(5), ..with_disks(engine) };
-        let count = asked_for().unwrap_or(if engine == Engine::Zeus { 8 } else { 4 });
+        let count = asked_for().unwrap_or(if engine == Engine::Zeus { 4 } else { 2 });
         let probes = assert_passes(&options, count, 200);
         let reached =
             |wanted: &str| probes.iter().any(|(name, times)| *name == wanted && *times > 0);
