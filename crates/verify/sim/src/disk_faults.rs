@@ -61,6 +61,7 @@ pub(crate) const DISK_PROBES: &[(&str, Faults)] = &[
     ("disk: is full", Faults { full: true, ..NO }),
     ("disk: is slow", Faults { slow: true, ..NO }),
     ("disk: the power of a group goes", NO),
+    ("disk: too few disks are left", NO),
     ("disk: the power of all nodes goes", NO),
 ];
 

@@ -13,10 +13,11 @@ use quorate_node::{
     Aside, DiskDone, DiskOwner, DiskRequest, Durability, EngineConfig, KeyspaceConfig, Lane,
     LaneFound, NodeConfig, NodeFound, Opened, Opening, Shared, Verdict,
 };
-use quorate_types::{Duration, Incarnation, KeyspaceId, LaneId, Now};
+use quorate_types::{Duration, Incarnation, KeyspaceId, LaneId, NodeSet, Now};
 
 use crate::Options;
 use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
+use crate::operator::Ruin;
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
@@ -259,6 +260,30 @@ impl World {
                 keyspace.durability = draw_durability(&mut rng);
             }
         }
+    }
+
+    /// Whether a person could tell that these disks are lost, and everybody else is here.
+    pub(crate) fn may_ruin(&self, lost: NodeSet) -> bool {
+        let all: NodeSet = self.nodes.iter().map(|node| node.id).collect();
+        let is_whole = self.newest_view().is_some_and(|view| view.active() == all);
+        is_whole && self.nodes.iter().all(|node| node.up) && lost.is_subset(all) && lost != all
+    }
+
+    /// All nodes lose power, and these their disks.
+    pub(crate) fn ruin(&mut self, lost: NodeSet) {
+        let Some(cluster) = self.newest_view().map(|view| view.cluster) else { return };
+        self.ruin = Some(Ruin { lost, cluster, all_up: false });
+        self.note_outage(self.nodes.iter().map(|node| node.id).collect());
+        self.probe("disk: too few disks are left", 1);
+        for node in 0..self.nodes.len() {
+            self.end_process(node, true);
+            let this = &mut self.nodes[node];
+            if let Some(disk) = this.disk.as_mut().filter(|_| lost.contains(this.id)) {
+                disk.put_aside(Aside::All);
+                self.mend_disk(node);
+            }
+        }
+        self.schedule(self.time + 500 * MS, Event::AcceptLoss);
     }
 
     /// Opens the logs of a process that has just begun, and what its node has promised as a voter. Returns

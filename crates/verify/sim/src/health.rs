@@ -35,7 +35,7 @@ impl World {
             Wish::Add => {
                 self.lasts(self.holders(), ToCome { voters: voters.union(node), ..to_come })
             }
-            Wish::Keep => true,
+            Wish::Keep | Wish::Recover => true,
             Wish::Remove | Wish::RemoveNow if takes => {
                 let to_come = ToCome { voters: voters.difference(node), taken, departing };
                 stays_more_than_one() && self.lasts(self.holders().difference(node), to_come)

@@ -116,9 +116,16 @@ pub(crate) struct Outage {
     in_doubt: Vec<KeyspaceId>,
     /// The keyspaces that lost a node before the others had what it had come back with.
     lost_in_doubt: Vec<KeyspaceId>,
+    /// Disks are lost as well, and a person has accepted it.
+    is_ruin: bool,
 }
 
 impl Outage {
+    /// Whether a keyspace may have lost anything then.
+    fn may_lose(&self, keyspace: &Keyspace) -> bool {
+        self.is_ruin || is_kept_in_memory(keyspace)
+    }
+
     /// Which nodes have the keys of each shard or partition.
     fn groups(&self, keyspace: &Keyspace) -> Vec<NodeSet> {
         match keyspace.group_size() {
@@ -257,6 +264,7 @@ impl World {
         let all = self.nodes.iter();
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
+        let is_ruin = self.ruin.is_some();
         let (at, until) = (self.time, self.time);
         let over = survivors.is_empty().then_some(at);
         let outage = Outage {
@@ -271,8 +279,9 @@ impl World {
             placed,
             in_doubt,
             lost_in_doubt,
+            is_ruin,
         };
-        let kept = self.keyspaces.iter().filter(|keyspace| is_kept_in_memory(keyspace));
+        let kept = self.keyspaces.iter().filter(|keyspace| outage.may_lose(keyspace));
         let lost = kept.filter(|keyspace| outage.dark_groups(keyspace).next().is_some());
         let lost: Vec<KeyspaceId> = lost.map(|keyspace| keyspace.id).collect();
         if lost.is_empty() {
@@ -372,16 +381,13 @@ impl World {
 
     /// What a keyspace may have lost, in order.
     pub(crate) fn losses(&self, keyspace: &Keyspace) -> Vec<Loss> {
-        if !is_kept_in_memory(keyspace) {
-            return Vec::new();
-        }
         in_turn((0..self.outages.len()).filter_map(|number| self.loss(keyspace, number)))
     }
 
     /// The same of each shard or partition by itself.
     pub(crate) fn losses_by_group(&self, keyspace: &Keyspace) -> ByGroup {
         let spreads = keyspace.group_size().is_some();
-        if !is_kept_in_memory(keyspace) {
+        if !self.outages.iter().any(|outage| outage.may_lose(keyspace)) {
             return ByGroup { losses: Vec::new(), spreads };
         }
         let groups: Vec<_> = self.outages.iter().map(|outage| outage.groups(keyspace)).collect();
@@ -409,6 +415,9 @@ impl World {
         groups: impl IntoIterator<Item = NodeSet>,
     ) -> Option<Loss> {
         let outage = &self.outages[number];
+        if !outage.may_lose(keyspace) {
+            return None;
+        }
         let is_lost_in_doubt = self.is_lost_in_doubt(keyspace, number);
         let kept =
             groups.into_iter().map(|group| self.kept(keyspace, outage, group, is_lost_in_doubt));
@@ -417,7 +426,7 @@ impl World {
             true => outage.over.unwrap_or(self.time),
             false => outage.at,
         };
-        let all = keyspace.durability == Durability::Memory;
+        let all = outage.is_ruin || keyspace.durability == Durability::Memory;
         Some(Loss { from: kept.min()?, at, all })
     }
 
@@ -503,6 +512,7 @@ mod tests {
             placed: active,
             in_doubt: Vec::new(),
             lost_in_doubt: Vec::new(),
+            is_ruin: false,
         }
     }
 

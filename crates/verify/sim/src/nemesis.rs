@@ -52,6 +52,9 @@ pub(crate) struct Nemesis {
     power_rng: Rng,
     /// When that of a group goes, while other nodes live.
     group_rng: Rng,
+    /// When all lose power, and some their disks.
+    ruin_rng: Rng,
+    is_ruined: bool,
     /// What else happens to disks.
     disk_rng: Rng,
     faults: Faults,
@@ -78,6 +81,8 @@ impl Nemesis {
             operator_rng: Rng::new(seed ^ u64::from_le_bytes(*b"requests")),
             power_rng: Rng::new(seed ^ u64::from_le_bytes(*b"blackout")),
             group_rng: Rng::new(seed ^ u64::from_le_bytes(*b"a street")),
+            ruin_rng: Rng::new(seed ^ u64::from_le_bytes(*b"the fire")),
+            is_ruined: false,
             disk_rng: Rng::new(seed ^ u64::from_le_bytes(*b"troubles")),
             faults,
             partitioned: false,
@@ -159,6 +164,14 @@ impl Nemesis {
         world.schedule(next, Event::Nemesis);
         if world.time < self.rests_until {
             return;
+        }
+        if world.has_disks() && !self.is_ruined && self.ruin_rng.chance(1, 60) {
+            let fault = self.draw_ruin(world);
+            if fault.is_some_and(|fault| self.is_fair(world, fault)) {
+                self.is_ruined = true;
+                fault.into_iter().for_each(|fault| self.apply(world, fault));
+                return;
+            }
         }
         if world.has_disks() && self.power_rng.chance(1, 5) {
             // While disks are at work: then there is something to tear.
@@ -401,6 +414,22 @@ impl Nemesis {
         faults
     }
 
+    /// So many disks are lost that the others are no majority.
+    fn draw_ruin(&mut self, world: &World) -> Option<Fault> {
+        let mut lost = world.newest_view()?.voters();
+        let most = lost.len().saturating_sub(1);
+        let least = lost.len() / 2 + 1;
+        if least > most {
+            return None;
+        }
+        let count = least + self.ruin_rng.below((most - least + 1) as u64) as usize;
+        while lost.len() > count {
+            let index = self.ruin_rng.below(lost.len() as u64) as usize;
+            lost.remove(lost.nth(index)?);
+        }
+        Some(Fault::Ruin(lost))
+    }
+
     fn draw_of(&mut self, nodes: NodeSet) -> NodeId {
         let index = self.group_rng.below(nodes.len() as u64) as usize;
         nodes.nth(index).expect("there are as many")
@@ -453,6 +482,13 @@ impl Nemesis {
                         world.end_process(node, true);
                         self.died(world, Process::Node(node));
                     }
+                }
+            }
+            Fault::Ruin(nodes) => {
+                world.note_sound();
+                world.ruin(nodes);
+                for node in 0..world.nodes.len() {
+                    self.died(world, Process::Node(node));
                 }
             }
             Fault::Kill(Process::Guest(guest)) => {
@@ -554,8 +590,13 @@ impl Nemesis {
                 let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
                 world.has_disks() && world.may_lose_power() && nodes.is_subset(all)
             }
+            Fault::Ruin(nodes) => {
+                world.has_disks() && world.may_lose_power() && world.may_ruin(nodes)
+            }
             Fault::Rot(node) => node_exists(node) && world.may_rot(node),
             Fault::DiskFails { node, .. } => node_exists(node) && world.has_disks(),
+            // A node whose disk is new and full ends.
+            Fault::DiskFull { .. } if world.ruin.is_some() => false,
             Fault::DiskFull { node, .. } | Fault::DiskSlow { node, .. } => {
                 node_exists(node) && world.has_disks() && world.nodes[node].is_disk_well()
             }

@@ -18,6 +18,9 @@ use crate::world::{Event, MS, World};
 /// How long a node may take to answer: its own limit, and the time that it may stand still.
 const ANSWER_MAX: u64 = 12_000 * MS;
 
+/// How often the operator says that a loss is accepted, until the cluster goes on.
+const ASKS_EVERY: u64 = 500 * MS;
+
 /// What an operator wants of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
@@ -28,10 +31,12 @@ pub(crate) enum Wish {
     RemoveNow,
     /// It stays, if it was to leave.
     Keep,
+    /// The cluster goes on without the disks that are lost ([`World::ruin`]).
+    Recover,
 }
 
 impl Wish {
-    /// Each by its name in scripts.
+    /// Those that are drawn, each by its name in scripts.
     pub(crate) const ALL: [(&'static str, Self); 4] = [
         ("add", Self::Add),
         ("remove", Self::Remove),
@@ -63,6 +68,7 @@ impl Ask {
             Wish::Remove => !is_member || departs,
             Wish::RemoveNow => !is_member,
             Wish::Keep => is_member && !departs,
+            Wish::Recover => true,
         }
     }
 }
@@ -84,6 +90,16 @@ impl fmt::Display for Ask {
             Wish::ALL.iter().find(|(_, wish)| *wish == self.wish).map_or("", |known| known.0);
         write!(f, "member {verb} {} at {}", self.node + 1, self.at + 1)
     }
+}
+
+/// Too few disks are left for the cluster to go on by itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Ruin {
+    pub(crate) lost: NodeSet,
+    /// The name of the cluster.
+    pub(crate) cluster: Incarnation,
+    /// Whether all nodes ran when the operator looked last.
+    pub(crate) all_up: bool,
 }
 
 /// The state of a request.
@@ -206,6 +222,38 @@ impl World {
         self.schedule(time, Event::Asked { node: ask.at, life, number });
     }
 
+    /// The operator accepts that disks are lost, at some node that has its own, until the others have founded
+    /// another cluster.
+    pub(crate) fn accept_loss(&mut self) {
+        let Some(Ruin { lost, cluster, all_up }) = self.ruin else { return };
+        let view = self.newest_view().filter(|view| view.epoch > Epoch(0));
+        if let Some(view) = view.filter(|view| view.cluster != cluster) {
+            // Who was not here with an empty disk is no member.
+            let Some(node) = self.outsiders().first().map(|node| self.index(node)) else {
+                self.ruin = None;
+                return;
+            };
+            let active = view.active();
+            let member = self.nodes.iter().find(|node| node.up && active.contains(node.id));
+            if let Some(at) = member.map(|member| self.index(member.id)) {
+                self.ask_operator(Ask { wish: Wish::Add, node, at });
+            }
+            self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
+            return;
+        }
+        let keeps = |node: &&Node| node.up && !lost.contains(node.id);
+        // A cluster of one takes nobody in: then the others are started first, with their empty disks.
+        let is_alone = self.nodes.len() - lost.len() == 1;
+        let are_all_up = self.nodes.iter().all(|node| node.up);
+        self.ruin = Some(Ruin { lost, cluster, all_up: are_all_up });
+        let may_ask = !is_alone || all_up && are_all_up;
+        if let Some(node) = self.nodes.iter().find(keeps).filter(|_| may_ask) {
+            let at = self.index(node.id);
+            self.ask_operator(Ask { wish: Wish::Recover, node: at, at });
+        }
+        self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
+    }
+
     /// A request reaches its node.
     pub(crate) fn asked(&mut self, node: usize, number: u64) {
         let Ask { wish, node: subject, .. } = self.operator.requests[number as usize - 1].ask;
@@ -221,6 +269,9 @@ impl World {
             Wish::Remove => Change::Remove { node: node_id, at_once: false },
             Wish::RemoveNow => Change::Remove { node: node_id, at_once: true },
             Wish::Keep => Change::Keep(node_id),
+            Wish::Recover => {
+                Change::Recover { lost: self.ruin.map_or(NodeSet::EMPTY, |ruin| ruin.lost) }
+            }
         };
         self.turn(node, 0, |lane, now, out| {
             lane.change_members(now, Tag(number), change, out);

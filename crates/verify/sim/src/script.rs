@@ -76,6 +76,8 @@ pub(crate) enum Fault {
     Blackout,
     /// These do, and the others live.
     Dark(NodeSet),
+    /// All do, and the disks of these are lost: a person accepts it.
+    Ruin(NodeSet),
     /// It dies instead of sending one of its next messages, after this many.
     Ambush(Process, u64),
     Start(Process),
@@ -234,10 +236,8 @@ impl fmt::Display for Fault {
             }
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
             Self::Blackout => f.write_str("blackout"),
-            Self::Dark(nodes) => {
-                let names: Vec<String> = nodes.into_iter().map(|node| node.0.to_string()).collect();
-                write!(f, "dark {}", names.join("+"))
-            }
+            Self::Dark(nodes) => write!(f, "dark {}", names(*nodes)),
+            Self::Ruin(nodes) => write!(f, "ruin {}", names(*nodes)),
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
             Self::Rate { node, ppm, span } => {
@@ -379,15 +379,21 @@ fn process<'a>(words: &'a [&'a str]) -> Result<(Process, &'a [&'a str]), String>
     }
 }
 
+fn names(nodes: NodeSet) -> String {
+    let names: Vec<String> = nodes.into_iter().map(|node| node.0.to_string()).collect();
+    names.join("+")
+}
+
+fn node_set(text: &str) -> Result<NodeSet, String> {
+    text.split('+').map(|text| Ok(NodeId(node(text)? as u16 + 1))).collect()
+}
+
 fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
     Ok(match (verb, words) {
         ("blackout", []) => Fault::Blackout,
-        ("dark", [nodes]) => {
-            let nodes: Result<NodeSet, String> =
-                nodes.split('+').map(|text| Ok(NodeId(node(text)? as u16 + 1))).collect();
-            Fault::Dark(nodes?)
-        }
+        ("dark", [nodes]) => Fault::Dark(node_set(nodes)?),
+        ("ruin", [nodes]) => Fault::Ruin(node_set(nodes)?),
         ("reconnect", []) => Fault::Reconnect,
         ("member", [verb, subject, "at", at]) => {
             let (_, wish) = *Wish::ALL.iter().find(|(name, _)| name == verb).ok_or_else(wrong)?;

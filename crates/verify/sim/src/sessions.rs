@@ -224,7 +224,10 @@ impl SessionClients {
             }
         }
         for session in self.clients.iter().filter_map(|client| client.session.as_ref()) {
-            let in_parts = |open: &&Open| torn && open.keyspace == keyspace && open.keys.len() > 1;
+            // What a shadow had copied of a keyspace in memory may be left without all records of its calls.
+            let in_parts = |open: &&Open| {
+                open.keyspace == keyspace && (torn && open.keys.len() > 1 || loss.all)
+            };
             for (sequence, open) in session.open.iter().filter(|(_, open)| in_parts(open)) {
                 self.torn.insert((session.grant.lease, *sequence));
                 for key in &open.keys {

@@ -21,7 +21,7 @@ use crate::keyspaces::{ClientId, Keyspace};
 use crate::losses::{Awaited, Left, Outage};
 use crate::monotonic::Monotonic;
 use crate::network::{Fates, Network, describe, hash};
-use crate::operator::Operator;
+use crate::operator::{Operator, Ruin};
 use crate::process::Node;
 use crate::script::{Fate, Fault, MessageId, Process};
 use crate::trace::{At, Trace};
@@ -106,6 +106,8 @@ pub(crate) enum Event {
     Operator,
     /// The operator wants all nodes to be members.
     Restore,
+    /// The operator accepts that disks are lost.
+    AcceptLoss,
     /// A client publishes or listens.
     Channels,
     /// One does on a lane that stood still.
@@ -185,6 +187,7 @@ pub(crate) struct World {
     pub(crate) answers: Vec<Answer>,
     /// What lanes have heard of what was published elsewhere, for the clients that listen.
     pub(crate) published: Vec<(Place, Arc<Publication>)>,
+    pub(crate) ruin: Option<Ruin>,
     /// Keyspaces whose durability may change when a node starts again.
     pub(crate) mixed: Vec<KeyspaceId>,
     /// Answers of lease managers, for clients with sessions.
@@ -254,6 +257,7 @@ impl World {
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             published: Vec::new(),
+            ruin: None,
             mixed: Vec::new(),
             leased: Vec::new(),
             ambush: None,
@@ -370,6 +374,10 @@ impl World {
             | Event::PeerFound { node, life, .. } => (*node, *life),
             Event::GiveUp => {
                 self.give_up_links();
+                return None;
+            }
+            Event::AcceptLoss => {
+                self.accept_loss();
                 return None;
             }
             Event::RateEnds { node } => {
