@@ -286,6 +286,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_recovered_once",
+        home: "meerkat",
+        guard: "what a person has given up stays so until the recovered cluster goes on",
+        checks: &[LOG],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_sure_lane_says_nothing",
         home: "meerkat",
         guard: "who asks shadows for what they have kept gets an answer from their lanes that have lost nothing",

@@ -256,7 +256,7 @@ where
             let floor = self.reserved.until;
             let installed = self.table.least(FLOOR);
             let resumed = (*self.resumed, floor);
-            let handed = Restored::of_epoch(resumed, installed, records.clone());
+            let handed = Restored::of_epoch(self.cluster, resumed, installed, records.clone());
             *self.handed = Some(Box::new(handed));
         }
         self.report_ends(&mut records);

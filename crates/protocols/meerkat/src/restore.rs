@@ -43,6 +43,8 @@ use crate::txn_record::{RecordKey, TxnRecord, read_partition};
 pub struct Restored {
     /// The epoch in which the lane went on last, and who could vote in it.
     resumed: (Epoch, Electorate),
+    /// The cluster that this was in.
+    cluster: Incarnation,
     /// Whether promises waited for the log then.
     waited: bool,
     /// Every timestamp at which this replica has voted for OK or has confirmed a read is at most this.
@@ -86,12 +88,14 @@ fn damaged(_: Malformed) -> Unreadable {
 impl Restored {
     /// What a lane knows of an epoch in which it went on, as it would come back.
     pub(crate) fn of_epoch(
+        cluster: Incarnation,
         (resumed, floor): (ResumedEntry, u64),
         installed: u64,
         records: Records,
     ) -> Self {
         Self {
             resumed: (resumed.epoch, resumed.electorate),
+            cluster,
             waited: resumed.waits,
             floor: floor.max(resumed.floor),
             installed,
@@ -104,6 +108,11 @@ impl Restored {
     pub(crate) fn resumed(&self) -> ResumedEntry {
         let (epoch, electorate) = self.resumed;
         ResumedEntry { epoch, electorate, floor: self.floor, waits: self.waited }
+    }
+
+    /// The cluster in which the lane went on last, if it did; this one otherwise.
+    pub(crate) fn cluster_or(&self, cluster: Incarnation) -> Incarnation {
+        if self.resumed.0 == Epoch(0) { cluster } else { self.cluster }
     }
 
     pub(crate) fn floors(&self) -> (u64, u64) {
@@ -376,8 +385,10 @@ where
 
     /// The lane went on: what it knew of earlier epochs is over, by what lane 0 had adopted.
     fn restore_resumed(&mut self, entry: ResumedEntry) {
+        let cluster = self.cluster;
         let restored = self.restored.get_or_insert_default();
         restored.resumed = (entry.epoch, entry.electorate);
+        restored.cluster = cluster;
         restored.waited = entry.waits;
         restored.floor = restored.floor.max(entry.floor);
         restored.records = Records::new();
@@ -468,7 +479,12 @@ where
         let mut restored = *self.restored.take()?;
         // A log that names no cluster has lost everything.
         let is_lost = self.cluster.0 == 0 && !mutant!("meerkat_lost_log_is_no_log");
-        let is_recovered = !is_lost && self.view.cluster != self.cluster;
+        // It may have begun in the recovered cluster before, and not have gone on there.
+        let went_on_in = match mutant!("meerkat_recovered_once") {
+            true => self.cluster,
+            false => restored.cluster_or(self.cluster),
+        };
+        let is_recovered = !is_lost && self.view.cluster != went_on_in;
         if !is_lost && !self.view.cluster.shares_data_with(self.cluster)
             || is_recovered && mutant!("meerkat_recovers_nothing")
         {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Command, LaneShared, Record as _, SavePoint, Scan, Table, mutant};
 use quorate_rifl::LeaseId;
-use quorate_types::Timestamp;
+use quorate_types::{Incarnation, Timestamp};
 
 use crate::coordinator::{FLOOR, OLDEST, SAVED};
 use crate::epoch::{part, parts_of};
@@ -57,7 +57,7 @@ where
                     self.table.set_cell(SAVED, floor);
                 }
                 *self.saved = (self.table.least(FLOOR), false);
-                write_number(CLUSTER, self.cluster.0, &mut entry);
+                write_number(CLUSTER, self.cluster_before().0, &mut entry);
                 write(&entry);
                 entry.clear();
                 let handed = self.handed_over();
@@ -94,10 +94,20 @@ where
                 entry.clear();
                 write_number(CLOCK, self.reserved.until.max(until), &mut entry);
                 write(&entry);
+                if self.cluster_before() != self.cluster {
+                    entry.clear();
+                    write_number(CLUSTER, self.cluster.0, &mut entry);
+                    write(&entry);
+                }
                 self.saved.1 = true;
                 None
             }
         }
+    }
+
+    /// The cluster in which this lane went on last, which a person may have given up since.
+    fn cluster_before(&self) -> Incarnation {
+        self.handed_over().map_or(self.cluster, |handed| handed.cluster_or(self.cluster))
     }
 
     /// What this lane has handed over, or will: while the epoch changes, and before a view has named this

@@ -120,6 +120,37 @@ fn a_recovered_cluster_goes_on_with_what_its_nodes_have() {
     }
 }
 
+/// The power goes again before the first epoch of the recovered cluster is released, with a snapshot in between or
+/// without. The node comes back as a member of that cluster, and what it has is all there is, still.
+#[test]
+fn a_recovered_cluster_that_loses_power_at_once_goes_on_as_well() {
+    for saves in [false, true] {
+        let mut cluster = cluster();
+        cluster.run(1, "write=a:1");
+        cluster.lose_power();
+        cluster.restart(1, 101);
+        cluster.recover();
+        cluster.start(2, 201);
+        cluster.install(&[(1, Role::Active), (2, Role::Shadow)]);
+        cluster.flush_log(1);
+        if saves {
+            cluster.save(1, 0);
+        }
+        assert_eq!(cluster.probed(GOES_ON), 1);
+        cluster.lose_power();
+        cluster.restart(1, 301);
+        cluster.start(2, 302);
+        cluster.install(&[(1, Role::Active), (2, Role::Shadow)]);
+        cluster.run_for(SETTLE);
+        assert!(cluster.machine(1).stuck().is_none(), "saves: {saves}");
+        cluster.set_role(2, Role::Active);
+        cluster.run(2, "write=b:2");
+        for key in ["a", "b"] {
+            assert!([1, 2].iter().all(|node| cluster.stored(*node, key).is_some()), "{key}");
+        }
+    }
+}
+
 #[test]
 fn a_vote_leaves_behind_the_record() {
     let mut cluster = cluster();
