@@ -273,7 +273,7 @@ impl World {
     pub(crate) fn ruin(&mut self, lost: NodeSet) {
         let Some(cluster) = self.newest_view().map(|view| view.cluster) else { return };
         self.ruin = Some(Ruin { lost, cluster, all_up: false });
-        self.note_outage(self.nodes.iter().map(|node| node.id).collect());
+        self.note_outage_of(self.nodes.iter().map(|node| node.id).collect(), true);
         self.probe("disk: too few disks are left", 1);
         for node in 0..self.nodes.len() {
             self.end_process(node, true);

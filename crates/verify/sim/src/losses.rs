@@ -246,6 +246,11 @@ impl World {
 
     /// The processes of these nodes are about to end.
     pub(crate) fn note_outage(&mut self, dark: NodeSet) {
+        self.note_outage_of(dark, false);
+    }
+
+    /// The same; with `is_ruin` so many of their disks go that a person has to accept it.
+    pub(crate) fn note_outage_of(&mut self, dark: NodeSet, is_ruin: bool) {
         let Some(view) = self.newest_view() else { return };
         let (active, placed, last_number) = (view.active(), view.placed, view.last_number);
         if active.is_empty() {
@@ -264,7 +269,6 @@ impl World {
         let all = self.nodes.iter();
         let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
-        let is_ruin = self.ruin.is_some();
         let (at, until) = (self.time, self.time);
         let over = survivors.is_empty().then_some(at);
         let outage = Outage {
