@@ -90,8 +90,14 @@ impl World {
         // While engines are still taking over a new view, it protects no node: of the replicas of
         // one epoch, a minority may be lost before the next epoch is released.
         let through = |host: &LaneHost| {
-            let engine = |keyspace: &Keyspace| host.lane.engine(keyspace.id);
-            self.keyspaces.iter().filter_map(engine).all(quorate_node::KeyspaceLane::is_caught_up)
+            // Who is revived with other data has yet to take what a keyspace in memory had from the others.
+            let has_all = |keyspace: &Keyspace| {
+                let forgets = keyspace.durability == Durability::Memory;
+                host.lane.engine(keyspace.id).is_none_or(|engine| {
+                    engine.is_caught_up() && !(forgets && engine.is_in_doubt())
+                })
+            };
+            self.keyspaces.iter().all(has_all)
         };
         let holds = |node: &Node| {
             let member = newest.member(node.id);
