@@ -257,6 +257,18 @@ fn what_was_found_is_written_again_before_anything_rests_on_it() {
     assert!(host.log.is_ready());
 }
 
+/// A process that has just begun finds no room, and says so; the next one finds some.
+fn cannot_begin_until_there_is_room(mut host: Host) -> Host {
+    assert!(!host.log.is_ready() && !host.log.cannot_begin());
+    host.settle();
+    assert!(!host.log.is_ready() && host.log.cannot_begin());
+    host.files.set_reserved(0);
+    let mut host = host.restart().0;
+    host.settle();
+    assert!(host.log.is_ready() && !host.log.cannot_begin());
+    host
+}
+
 #[test]
 fn a_log_without_room_for_its_last_batch_cannot_begin_and_says_so_at_once() {
     let mut host = Host::new();
@@ -268,28 +280,14 @@ fn a_log_without_room_for_its_last_batch_cannot_begin_and_says_so_at_once() {
         host.settle();
         assert!(!host.log.cannot_begin(), "it has begun");
     }
-    let mut host = host.restart().0;
-    assert!(!host.log.is_ready() && !host.log.cannot_begin());
-    host.settle();
-    assert!(!host.log.is_ready() && host.log.cannot_begin());
-    host.files.set_reserved(0);
-    let mut host = host.restart().0;
-    host.settle();
-    assert!(host.log.is_ready() && !host.log.cannot_begin());
+    cannot_begin_until_there_is_room(host.restart().0);
 }
 
 #[test]
 fn a_log_without_room_for_its_first_segment_cannot_begin_and_loses_nothing() {
     let mut files = Files::new(Device::new(16 << 20, 512, DeviceFaults::default(), 1), 1);
     files.set_reserved(u64::MAX);
-    let mut host = Host::on(files);
-    assert!(!host.log.is_ready() && !host.log.cannot_begin());
-    host.settle();
-    assert!(!host.log.is_ready() && host.log.cannot_begin());
-    host.files.set_reserved(0);
-    let mut host = host.restart().0;
-    host.settle();
-    assert!(host.log.is_ready() && !host.log.cannot_begin());
+    let mut host = cannot_begin_until_there_is_room(Host::on(files));
     // It has one now, and a full disk is no reason not to begin.
     host.files.set_reserved(u64::MAX);
     let mut host = host.restart().0;
