@@ -108,6 +108,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_late_word_of_the_dead",
+        home: "membership",
+        guard: "who has outlived a member has granted what was asked after that",
+        checks: &[DISKS],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_late_word_of_a_former_life",
         home: "membership",
         guard: "nor because of what its former life had said, and what comes late",

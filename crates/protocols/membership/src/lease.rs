@@ -26,6 +26,11 @@ impl Lease {
         self.granted.contains_key(&me) && self.granted.get(&voter) == self.granted.get(&me)
     }
 
+    /// When this node sent the newest request of this epoch that `voter` granted: it lived then. Zero if none.
+    pub(crate) fn granted_at(&self, voter: NodeId) -> Instant {
+        self.granted.get(&voter).copied().unwrap_or_default()
+    }
+
     /// A voter granted the request sent at `sent`; `voters` is the number of voters of this epoch.
     pub(crate) fn grant(
         &mut self,

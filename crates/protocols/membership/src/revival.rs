@@ -123,18 +123,21 @@ impl Membership {
         groups.any(|group| group.contains(node) && !is_outlived(group))
     }
 
-    /// Whether this node has heard the member `other` long after it heard `node` last. Both may have been
-    /// silent towards it for as long as members are between two heartbeats.
+    /// Whether the member `other` has granted a request that this node sent long after it heard `node` last. What
+    /// it said of its own accord may come late, after it has died with `node`. Both may have been silent towards
+    /// this node for as long as members are between two heartbeats.
     fn has_outlived(&self, other: NodeId, node: NodeId) -> bool {
         if other == self.me.node {
             return true;
         }
-        let Some((peer, dead)) = self.peers.get(&other).zip(self.peers.get(&node)) else {
-            return false;
+        let Some(dead) = self.peers.get(&node) else { return false };
+        let lived = match mutant!("membership_late_word_of_the_dead") {
+            true => self.peers.get(&other).map_or(Instant::ZERO, |peer| peer.heard),
+            false => self.lease.granted_at(other),
         };
         // If another lane alone is cut off, heartbeats go on.
         let silent_since = dead.cut_since.map_or(dead.heard, |cut| cut.min(dead.heard));
-        let is_later = peer.heard >= silent_since + self.config.apart();
+        let is_later = lived >= silent_since + self.config.apart();
         self.hears(other) && (is_later || mutant!("membership_outlived_at_once"))
     }
 

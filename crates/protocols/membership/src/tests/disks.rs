@@ -344,6 +344,32 @@ fn late_word_of_a_former_life_is_no_reason_to_admit_the_next_one() {
     }
 }
 
+/// Nodes 1 and 2 die at once, and what node 2 has said before comes late. It has outlived nobody.
+#[test]
+fn late_word_of_the_dead_removes_nobody() {
+    for seed in Seeds::new(0..20) {
+        let mut world = World::new(seed, 5);
+        world.flush_max = Some(MS);
+        world.groups = vec![nodes(&[1, 2])];
+        let mut world = world.form(5);
+        let span = world.rng.below(500);
+        world.run(span);
+        assert!(world.write_record(1));
+        world.crash(1);
+        world.crash(2);
+        for _ in 0..100 {
+            (3..=5).for_each(|to| world.tell_heard(2, to, nodes(&[1, 2, 3, 4, 5])));
+            world.run(5);
+        }
+        world.run(500);
+        assert!(nodes(&[1, 2]).is_subset(world.machine(3).view().active()), "seed {seed}");
+        world.start(1);
+        world.run(PATIENCE_MS + 1500);
+        assert!(world.is_serving(1), "seed {seed}: {}", world.reason(1));
+        assert!(world.write_record(1), "seed {seed}");
+    }
+}
+
 /// Nodes 1 and 2 die within a moment, and the others notice it of one before they do of the other. Nobody
 /// has gone on alone, so either one is enough.
 #[test]
