@@ -465,6 +465,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "zeus_former_owner_gives_again",
+        home: "zeus",
+        guard: "who has given a key away and forgotten it gives it to nobody",
+        checks: &[ZEUS_LOG],
+        in_gate: true,
+    },
+    Mutant {
+        name: "zeus_doubtful_node_tells_nothing",
+        home: "zeus",
+        guard: "what a node in doubt has kept comes to revived nodes that are not",
+        checks: &[ZEUS_PARTS],
+        in_gate: true,
+    },
+    Mutant {
         name: "zeus_revived_rounds_begin_anew",
         home: "zeus",
         guard: "the rounds of a revived node are above those of keys whose owners are gone",

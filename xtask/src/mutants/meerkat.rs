@@ -783,6 +783,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "machine_backoff_eased_in_vain",
+        home: "machine",
+        guard: "a wait is halved only by an answer that half of it is enough for",
+        checks: &[Tests("machine", "copier::")],
+        in_gate: true,
+    },
+    Mutant {
         name: "machine_backoff_never_grows",
         home: "machine",
         guard: "what goes unanswered is asked for less and less often",

@@ -6,16 +6,26 @@ use crate::mutant;
 
 /// A wait that doubles each time it was in vain, up to a maximum: the first one, twice as long, four
 /// times and so on. On a slow link what asks again too soon stands in line before the answers. So the
-/// wait stays long for what is sent next on the link, until [`Backoff::ease`] halves it.
+/// wait stays long for what is sent next on the link, until [`Backoff::ease`] halves it. An answer to what was
+/// asked twice says nothing of how long an answer takes (Karn and Partridge, SIGCOMM 1987).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Backoff {
     again_at: Instant,
+    /// When half of the wait is over.
+    half_at: Instant,
     doublings: u32,
+    /// Whether what is asked now was asked before.
+    is_repeated: bool,
 }
 
 impl Backoff {
     /// Waits for nothing.
-    pub const AT_REST: Self = Self { again_at: Instant::NEVER, doublings: 0 };
+    pub const AT_REST: Self = Self {
+        again_at: Instant::NEVER,
+        half_at: Instant::NEVER,
+        doublings: 0,
+        is_repeated: false,
+    };
 
     /// When to ask again.
     pub fn deadline(&self) -> Instant {
@@ -24,7 +34,8 @@ impl Backoff {
 
     /// Something is sent; `first` is the shortest wait.
     pub fn begin(&mut self, now: Now, first: Duration) {
-        self.again_at = now.monotonic + first * (1 << self.doublings);
+        let wait = first * (1 << self.doublings);
+        (self.again_at, self.half_at) = (now.monotonic + wait, now.monotonic + wait / 2);
     }
 
     /// Whether to send now, for the first time or again.
@@ -44,10 +55,15 @@ impl Backoff {
         if !mutant!("machine_backoff_never_grows") {
             self.doublings = (self.doublings + 1).min(doublings_max);
         }
+        self.is_repeated = true;
     }
 
-    /// An answer came.
-    pub fn ease(&mut self) {
-        self.doublings = self.doublings.saturating_sub(1);
+    /// An answer came. Half the wait is enough for the next one if it was for this one.
+    pub fn ease(&mut self, now: Now) {
+        let is_early = now.monotonic <= self.half_at;
+        let was_repeated = core::mem::take(&mut self.is_repeated);
+        if is_early && !was_repeated || mutant!("machine_backoff_eased_in_vain") {
+            self.doublings = self.doublings.saturating_sub(1);
+        }
     }
 }

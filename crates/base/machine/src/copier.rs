@@ -79,8 +79,8 @@ impl Copier {
     }
 
     /// An answer came, and the next question has this name: the same one if it is to come again.
-    pub fn answered(&mut self, next_request: u64) {
-        self.backoff.ease();
+    pub fn answered(&mut self, now: Now, next_request: u64) {
+        self.backoff.ease(now);
         self.request = next_request;
     }
 

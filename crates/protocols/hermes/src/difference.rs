@@ -225,15 +225,15 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         for handle in equal {
             self.apply_comparison(now, handle, false, effects);
         }
-        self.go_on_comparing();
+        self.go_on_comparing(now);
         self.ask_donor(now, effects);
     }
 
     /// Goes on to what differs, to the next range, or to the sessions.
-    fn go_on_comparing(&mut self) {
+    fn go_on_comparing(&mut self, now: Now) {
         let fresh_request = self.rng.next_u64();
         let Copying::From(source) = &mut self.copying else { return };
-        source.copier.answered(fresh_request);
+        source.copier.answered(now, fresh_request);
         if !source.copier.compare_on(self.table.len()) {
             source.cursor = Cursor::SESSIONS;
             self.has_base = false;
@@ -312,7 +312,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         for (handle, is_gone) in comparing.take_records(&mut self.table, until, gone, hash_of) {
             self.apply_comparison(now, handle, is_gone, effects);
         }
-        self.go_on_comparing();
+        self.go_on_comparing(now);
         Ok(())
     }
 

@@ -229,7 +229,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             source.asked -= 1;
         }
         if before > 0 && source.asked == 0 {
-            source.copier.answered(source.copier.request());
+            source.copier.answered(now, source.copier.request());
             self.ask_donor(now, effects);
         }
     }
@@ -411,7 +411,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if let Copying::From(source) = &mut self.copying {
             source.lacking = lacking;
             if !complete {
-                source.copier.answered(chunk.request);
+                source.copier.answered(now, chunk.request);
             }
         }
         self.ask_donor(now, effects);
@@ -456,7 +456,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Some(next) => {
                 let fresh_request = self.rng.next_u64();
                 if let Copying::From(source) = &mut self.copying {
-                    source.copier.answered(fresh_request);
+                    source.copier.answered(now, fresh_request);
                     source.cursor = next;
                 }
                 Ok(false)

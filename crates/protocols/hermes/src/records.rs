@@ -112,7 +112,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.append_sessions(chunk.sessions, effects);
         }
         let Some(gathering) = &mut self.gathering else { return Ok(true) };
-        gathering.patience.ease();
+        gathering.patience.ease(now);
         if let Some(next) = chunk.next {
             gathering.cursors.insert(from, next);
             effects.send(from, &gathering.question(from));

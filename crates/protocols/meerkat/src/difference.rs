@@ -260,7 +260,7 @@ where
         for handle in equal {
             self.apply_comparison(handle, shared, false, effects);
         }
-        self.go_on_comparing(partitions);
+        self.go_on_comparing(now, partitions);
         self.copy_on(now, effects);
     }
 
@@ -362,7 +362,7 @@ where
         for (handle, is_gone) in comparing.take_records(&mut self.table, until, gone, hash_of) {
             self.apply_comparison(handle, shared, is_gone, effects);
         }
-        self.go_on_comparing(partitions);
+        self.go_on_comparing(now, partitions);
         self.copy_on(now, effects);
     }
 }

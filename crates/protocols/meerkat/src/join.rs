@@ -105,8 +105,8 @@ impl Copying {
     }
 
     /// An answer came.
-    fn answered(&mut self) {
-        self.copier.answered(self.next_request());
+    fn answered(&mut self, now: Now) {
+        self.copier.answered(now, self.next_request());
     }
 
     /// The donor has given everything that it has: these partitions.
@@ -299,7 +299,7 @@ where
             Ok(last) => last,
             Err(reason) => return effects.refused(reason),
         };
-        self.copying.answered();
+        self.copying.answered(now);
         self.copying.after = last.filter(|_| next.is_none()).map(Vec::from);
         if let Some(next) = next {
             self.copying.cursor = next;
@@ -404,8 +404,8 @@ where
     }
 
     /// Goes on to what differs, to the next range, or to the calls of these partitions.
-    pub(crate) fn go_on_comparing(&mut self, partitions: u64) {
-        self.copying.answered();
+    pub(crate) fn go_on_comparing(&mut self, now: Now, partitions: u64) {
+        self.copying.answered(now);
         if !self.copying.copier.compare_on(self.table.len()) {
             self.copying.calls = Some((partitions, CALLS_BEGIN));
         }
@@ -462,7 +462,7 @@ where
             return effects.ignored("meerkat: damaged calls");
         }
         self.append_sessions(partition, sessions, effects);
-        self.copying.answered();
+        self.copying.answered(now);
         let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
         self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
         if missing == 0 && self.is_reconciling() {

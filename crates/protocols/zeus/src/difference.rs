@@ -418,7 +418,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let request = self.rng.next_u64().max(1);
         let Some(joining) = &mut self.joining else { return };
         joining.difference = goes_on.then_some(difference);
-        joining.go_on(request);
+        joining.go_on(now, request);
         self.ask_donor(now, effects);
     }
 

@@ -252,6 +252,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let under_way = self.settled_before(key);
         let known = under_way.unwrap_or(meta.settled());
         let is_behind = previous < known && !mutant!("zeus_driver_left_behind");
+        // Nobody says that this node owns a key before it has taken it. So it has given the key away since, and
+        // forgotten it: the round is over. The key's group knows, unless it has lost power.
+        let is_named = self.layout.node_of(previous.owner) == Some(self.layout.node);
+        let is_wanted = self.layout.node_of(requester.member).is_some();
+        let has_given = is_named && previous > known && !self.layout.in_group(key);
+        if has_given && is_wanted && !mutant!("zeus_former_owner_gives_again") {
+            effects.probe("zeus: an owner of long ago is asked");
+            return effects.ignored("zeus: INV to a node that has given the key away");
+        }
         // The driver may not have heard of an owner by name that the key has got.
         let previous = previous.max(known);
         if !self.layout.arbiters(previous.owner, key).contains(self.layout.node) {
@@ -375,8 +384,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         // An owner outside the group drops its copy when it agrees, and a revived member of the group may have
         // lost its own.
         let is_outside = !self.layout.in_group(key);
-        let in_doubt = self.log.is_kept && !self.lanes.has_recovered;
-        if is_outside && in_doubt && !mutant!("zeus_given_to_a_node_in_doubt") {
+        let waits = self.layout.meets_revived && !mutant!("zeus_given_to_a_node_in_doubt");
+        if is_outside && waits {
             return false;
         }
         // If all have died that had the key, its heirs may not have heard of it.

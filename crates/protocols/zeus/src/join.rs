@@ -57,7 +57,7 @@ pub(crate) struct Joining {
     pub(crate) difference: Option<Difference>,
     /// Keys whose values come with transactions that are under way, and the versions of these.
     pub(crate) awaited: BTreeMap<Key, Timestamp>,
-    /// The floors of those that a node in doubt has heard. It takes them over when it has heard all: a key that
+    /// The floors of those that a revived node has heard. It takes them over when it has heard all: a key that
     /// it lacks is not older than what another one tells of it only because a third has a higher floor.
     floors: [u64; 2],
     /// Whether the log has the floors that are in force once everything has come.
@@ -100,9 +100,9 @@ impl Joining {
     }
 
     /// A donor has answered, and is asked for more under this name: for its calls, once all records are here.
-    pub(crate) fn go_on(&mut self, request: u64) {
+    pub(crate) fn go_on(&mut self, now: Now, request: u64) {
         self.rename(request);
-        self.backoff.ease();
+        self.backoff.ease(now);
         if let Some(question) = self.question.as_mut().filter(|_| self.difference.is_none()) {
             question.calls = Some(CallsCursor::begin(0));
         }
@@ -395,7 +395,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let question = joining.question.as_mut().expect("it was asked");
         question.cursor = next;
         joining.request += 1;
-        joining.backoff.ease();
+        joining.backoff.ease(now);
         if next == 0 {
             question.calls = Some(CallsCursor::begin(0));
             if question.owned || mutant!("zeus_calls_not_copied") {
@@ -407,7 +407,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Takes over the floors of a donor, if this node knows by now which keys it lacks.
     pub(crate) fn take_floors(&mut self, floors: [u64; 2]) {
-        let waits = self.layout.in_doubt && !mutant!("zeus_doubtful_keys_at_anothers_floor");
+        let waits = self.layout.revived && !mutant!("zeus_doubtful_keys_at_anothers_floor");
         match self.joining.as_mut().filter(|joining| waits && !joining.has_heard_all()) {
             Some(joining) => {
                 for (known, told) in joining.floors.iter_mut().zip(floors) {
@@ -462,7 +462,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         let joining = self.joining.as_mut().expect("it copies");
         joining.request += 1;
-        joining.backoff.ease();
+        joining.backoff.ease(now);
         if next.is_none() {
             self.end_question();
         }
@@ -479,7 +479,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             return;
         }
         let (meta, absent) = (self.meta(entry.key), self.absent(entry.key));
-        let hears_all = self.layout.in_doubt || self.layout.inherits(shard_of(entry.key));
+        let hears_all = self.layout.revived || self.layout.inherits(shard_of(entry.key));
         // A revived node gives its other lanes their parts of all that it has restored.
         let has_logged = self.has_logged(meta.version) || self.layout.revived;
         let joining = self.joining.as_mut().expect("it copies");
@@ -559,7 +559,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     // --- the donor -------------------------------------------------------------------------------
 
     /// A replica asks for the records of some shards: for all that is here, or for the keys that this node
-    /// owns by name.
+    /// owns by name. A node in doubt tells all that it has: who asks for the latter need not have it.
     pub(crate) fn on_copy_read(
         &mut self,
         from: NodeId,
@@ -572,6 +572,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !shards.iter().all(|shard| layout.gives_to(from, shard)) {
             return effects.ignored("zeus: a copy of what is not complete");
         }
+        let owned = owned && (!layout.in_doubt || mutant!("zeus_doubtful_node_tells_nothing"));
         let (mut next, mut entries, mut steps) = (cursor, Entries::begin(), 0);
         while steps < RECORDS && entries.len() < limits::CHUNK_BYTES {
             if owned && layout.revived {

@@ -45,6 +45,9 @@ pub(crate) struct Layout {
     pub(crate) revived: bool,
     /// Whether it may lack what it has promised besides. It serves nobody then.
     pub(crate) in_doubt: bool,
+    /// Whether a member may be revived, and lack what only a node outside its group has, and not all nodes have
+    /// recovered since.
+    pub(crate) meets_revived: bool,
 }
 
 /// Where one shard lives.
@@ -71,7 +74,8 @@ impl Hash for Layout {
     /// Everything else follows from these for one configuration.
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.epoch, self.number, &self.members, self.active, self.placed).hash(state);
-        (self.view.departing, self.revived, self.in_doubt).hash(state);
+        let hears = (self.revived, self.in_doubt, self.meets_revived);
+        (self.view.departing, hears).hash(state);
     }
 }
 
@@ -158,6 +162,7 @@ impl Layout {
             reads_all,
             revived: false,
             in_doubt: false,
+            meets_revived: false,
         }
     }
 
@@ -169,6 +174,13 @@ impl Layout {
     /// Whether it serves clients.
     pub(crate) fn is_active(&self) -> bool {
         self.is_live() && self.active.contains(self.node)
+    }
+
+    /// Whether some active member was none before: who joins is a shadow first, so it is revived, unless this node
+    /// has missed views.
+    pub(crate) fn has_new_active(&self, before: &Self) -> bool {
+        let is_new = |member: &&(MemberNumber, NodeId)| !before.members.contains(member);
+        self.members.iter().filter(is_new).any(|(_, node)| self.active.contains(*node))
     }
 
     // --- shards ----------------------------------------------------------------------------------

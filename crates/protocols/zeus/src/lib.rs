@@ -170,6 +170,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Protocol for Zeu
         "zeus: a default owner claims a key",
         "zeus: a driver begins from an earlier entry",
         "zeus: a driver is behind",
+        "zeus: an owner of long ago is asked",
         "zeus: a follower is told all of a value",
         "zeus: a follower lacks what a transaction changes",
         "zeus: a follower asks whether a transaction is committed",

@@ -67,7 +67,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             effects.probe("zeus: a replica has joined");
         }
         self.take_restored(view, effects);
-        self.begin_revival();
+        self.begin_revival(&before);
         self.send_parts(effects);
         let wait = self.wait(now);
         let own = self.pipeline.last();

@@ -2,8 +2,8 @@
 //! nodes, or all members of some group while others live. What such a *revived* node lacks the others have.
 //!
 //! **Who owns its keys** is not in its log. When all were gone nobody owns anything by name; but a node outside
-//! the group that has lived on may own keys of it. So a revived node asks each active member that is there
-//! for longer for the keys that it owns. Until all have answered it has not recovered, so no default owner
+//! the group that has lived on may own keys of it. So a revived node asks each active member for the keys that
+//! it owns. Until all have answered it has not recovered, so no default owner
 //! uses a key that somebody owns by name, and who joins is told of no owners by it. Nor does it know the
 //! rounds of keys whose owners are gone, and others remember them: the rounds that it begins later are above
 //! all clocks that it has heard of by then, so above all rounds. The floor may have passed the round by which
@@ -33,7 +33,10 @@
 //! it replays a later change. When a node in doubt has heard everybody, what it lacks for such a change is
 //! nowhere, and the change of that key is lost as well.
 //!
-//! The log says whether promises waited (`PROMISED`): if they did, nobody is in doubt.
+//! The log says whether promises waited (`PROMISED`): if they did at all nodes, nobody is in doubt. If they did at
+//! some, those lack nothing that was acknowledged; but a node in doubt may have kept what nobody else has
+//! heard of, such as one lane's part of a transaction. So whom a revived node asks for the keys that he owns
+//! tells it all that he has if he is in doubt.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -58,17 +61,11 @@ const CLOCK_CELL: usize = 3;
 
 impl Layout {
     /// The members that this node must hear, and of which shards: of those that it inherits and lacks all that
-    /// each other one has; if it is revived, of its own ones that, too, or what each owns. Which of the two
-    /// it asks for comes first.
+    /// each other one has; if it is revived, of its own ones that, too, or what each owns, of which a node in
+    /// doubt makes all that it has. Which of the two it asks for comes first.
     pub(crate) fn unheard(&self, lacking: &Shards) -> BTreeMap<(bool, NodeId), Shards> {
         let shards = Shards::that(|shard| self.has_all(shard));
-        let is_older = |node| {
-            self.members.iter().any(|(number, other)| *other == node && *number < self.number)
-        };
-        let asked = match self.in_doubt {
-            true => self.live,
-            false => self.active.into_iter().filter(|node| is_older(*node)).collect(),
-        };
+        let asked = if self.in_doubt { self.live } else { self.active };
         let is_asked = self.revived && !shards.is_empty();
         let asked = asked.without(self.node).into_iter().filter(|_| is_asked);
         let mut unheard: BTreeMap<_, _> =
@@ -109,7 +106,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     /// An epoch begins on this lane. A node is in doubt if one of its lanes is.
-    pub(crate) fn begin_revival(&mut self) {
+    pub(crate) fn begin_revival(&mut self, before: &Layout) {
         self.observe_restored_clocks();
         let mut lanes = (0..self.config.lanes).map(LaneId);
         let in_doubt = lanes.any(|lane| self.table.cell_of(lane, DOUBT_CELL) > 0);
@@ -117,6 +114,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let layout = Arc::make_mut(&mut self.layout);
         layout.revived = revived;
         layout.in_doubt = revived && in_doubt;
+        layout.meets_revived = before.meets_revived || layout.has_new_active(before);
     }
 
     /// Whether this node may lack what it is asked for, or has not begun its first epoch and can't say.
@@ -149,6 +147,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     /// Every node has recovered: all have what any of them had.
     pub(crate) fn end_revival(&mut self, effects: &mut impl Effects<Self>) {
         self.log.revives = false;
+        if self.layout.meets_revived {
+            Arc::make_mut(&mut self.layout).meets_revived = false;
+        }
         if !self.layout.revived {
             return;
         }

@@ -385,7 +385,7 @@ impl<S: Subject> Cluster<S> {
         let machine = &mut host.machines[usize::from(lane)];
         let mut outbox = Outbox::new(NodeId(node));
         if let Some(log) = self.disks.get(&node).map(|lanes| &lanes[usize::from(lane)]) {
-            outbox = outbox.with_log(log.appended(), self.logs == Logs::Sync);
+            outbox = outbox.with_log(log.appended(), self.logs.waits(node));
         }
         act(machine, now, &mut outbox);
         if turns {

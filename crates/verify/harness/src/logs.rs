@@ -17,6 +17,19 @@ pub enum Logs {
     Sync,
     /// For nothing: what was appended becomes durable some time later.
     Async,
+    /// At nodes of even numbers for the log, at the others for nothing.
+    Mixed,
+}
+
+impl Logs {
+    /// Whether promises of a node wait for its log.
+    pub(crate) fn waits(self, node: u16) -> bool {
+        match self {
+            Self::None | Self::Async => false,
+            Self::Sync => true,
+            Self::Mixed => node.is_multiple_of(2),
+        }
+    }
 }
 
 /// What waits for the log of its lane.
@@ -175,12 +188,13 @@ impl<S: Subject> Cluster<S> {
         }
     }
 
-    /// Starts a process that restores what its node's disk has, under a fresh incarnation. No view
+    /// Starts a process that restores what its node's disk has, if it has one, under a fresh incarnation. No view
     /// names it yet. With an odd seed its last lane is the first to restore, otherwise its lane 0; with the
     /// seeds whose second bit is set all lanes restore at once, an entry of one, then one of another.
     pub fn restart(&mut self, node: u16, seed: u64) {
         let (incarnation, now) = (self.incarnation(), self.now);
-        let logs = &self.disks[&node];
+        let none: Vec<LaneLog<S>> = (0..self.subject.lanes()).map(|_| LaneLog::default()).collect();
+        let logs = self.disks.get(&node).unwrap_or(&none);
         let start = |lane| {
             let (node, lane) = (NodeId(node), LaneId(lane as u16));
             self.subject.start(Process { node, lane, incarnation, seed, now })

@@ -26,12 +26,15 @@ fn times_asked(copier: &mut Copier, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn the_time_for_an_answer_doubles_up_to_a_maximum_and_halves_with_each_answer() {
+fn the_time_for_an_answer_doubles_up_to_a_maximum_and_halves_when_one_comes_early() {
     let mut copier = Copier::default();
     assert_eq!(copier.deadline(), Instant::NEVER, "nothing was asked");
     copier.turn_to(Some(NodeId(2)), 7, None);
     assert_eq!(times_asked(&mut copier, 5), [100, 110, 130, 170, 210]);
-    copier.answered(8);
+    copier.answered(at(211), 8);
+    copier.ask(at(211), FIRST);
+    assert_eq!(copier.deadline(), at(251).monotonic, "who knows which question that answers");
+    copier.answered(at(215), 9);
     assert_eq!(times_asked(&mut copier, 3), [100, 120, 160]);
     copier.turn_to(Some(NodeId(3)), 9, None);
     assert_eq!(times_asked(&mut copier, 2), [100, 110], "another link");
@@ -46,7 +49,7 @@ fn only_the_answer_to_the_question_that_is_out_counts() {
     copier.turn_to(Some(NodeId(2)), 7, None);
     assert!(copier.expects(NodeId(2), 7));
     assert!(!copier.expects(NodeId(3), 7) && !copier.expects(NodeId(2), 6));
-    copier.answered(8);
+    copier.answered(at(0), 8);
     assert!(copier.expects(NodeId(2), 8) && !copier.expects(NodeId(2), 7), "it comes twice");
     copier.finish_donor();
     assert!(!copier.expects(NodeId(2), 8));
@@ -87,4 +90,28 @@ fn a_wait_is_over_once_and_begins_again() {
     });
     assert_eq!(times, [true, false, true, false, true, false, true]);
     assert!(!{ Backoff::AT_REST }.is_over(at(1_000_000), FIRST, DOUBLINGS_MAX));
+}
+
+/// Answers come after 30 ms, and the shortest wait is 20. Only the first question is asked twice: what comes after
+/// a repetition, or late in the wait, doesn't shorten it. What comes early does.
+#[test]
+fn a_wait_stays_as_long_as_answers_take() {
+    let (mut backoff, mut repeated, mut time) = (Backoff::default(), 0, 0);
+    for _ in 0..10 {
+        backoff.begin(at(time), Duration::from_millis(20));
+        let answered = time + 30;
+        while backoff.deadline() < at(answered).monotonic {
+            let again = backoff.deadline();
+            backoff.grow(DOUBLINGS_MAX);
+            backoff.begin(Now { monotonic: again, ..at(0) }, Duration::from_millis(20));
+            repeated += 1;
+        }
+        backoff.ease(at(answered));
+        time = answered;
+    }
+    assert_eq!(repeated, 1);
+    backoff.begin(at(time), Duration::from_millis(20));
+    backoff.ease(at(time + 5));
+    backoff.begin(at(time), Duration::from_millis(20));
+    assert_eq!(backoff.deadline(), at(time + 20).monotonic);
 }

@@ -3,8 +3,8 @@
 
 mod in_doubt;
 
-use quorate_harness::Logs;
-use quorate_machine::{Machine as _, Outcome, Rng};
+use quorate_harness::{Logs, Packet};
+use quorate_machine::{Machine as _, Outcome, Refusal, Rng};
 use quorate_storage::Store;
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp};
 use quorate_zeus::{Config, DataState, Zeus};
@@ -303,6 +303,68 @@ fn an_owner_keeps_what_a_group_in_doubt_may_have_lost() {
     cluster.run_some(MLT * 5, |packet| !packet.kind().starts_with("copy"));
     cluster.run_for(MLT * 20);
     assert_eq!(cluster.run(2, "read=d"), [Some("1".to_owned())]);
+}
+
+/// The same of a keyspace in memory. Node 4 has agreed to give the key to node 1, which wants it no more: 2 and 3 have
+/// heard node 1 when it gets the key, and hear node 4 when that has dropped it.
+#[test]
+fn an_owner_keeps_what_a_group_in_memory_has_lost() {
+    let op_timeout = Some(MLT * 4);
+    let replicas = Replicas { replicas: Some(2), op_timeout, ..Replicas::default() };
+    let mut cluster = Cluster::of(replicas, 4, |_| 0, u64::from);
+    cluster.run(4, "write=d:1");
+    let tag = cluster.submit(1, "append=d:!");
+    let driver = cluster.pool.first().expect("a request").to.0;
+    cluster.deliver(1, driver, "req");
+    cluster.deliver(driver, 4, "inv");
+    [2, 3].into_iter().for_each(|node| cluster.crash(node));
+    cluster.tick(MLT * 5);
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Refused(Refusal::TimedOut)));
+    cluster.pool.clear();
+    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    let is_of_owner =
+        |packet: &Packet<Replicas>| packet.from == NodeId(4) && packet.kind().starts_with("copy");
+    cluster.run_some(MLT * 5, |packet| !is_of_owner(packet));
+    cluster.run_for(MLT * 20);
+    for node in [2, 3, 1, 4] {
+        assert_eq!(cluster.run(node, "read=d"), [Some("1".to_owned())], "at {node}");
+    }
+    cluster.assert_quiet(["d".to_owned()]);
+}
+
+/// The key went from node 1 to 4 and on to 2, and nobody outside its group remembers. Node 1 is asked once more to
+/// give it to node 4, long after. Then the group loses power, and with it the later rounds.
+#[test]
+fn a_round_of_long_ago_takes_no_key_from_a_group_that_lost_power() {
+    let replicas = Replicas { replicas: Some(2), ..Replicas::default() };
+    let mut cluster = Cluster::logging(replicas, Logs::Sync, (4, 0), |_| 0, u64::from);
+    cluster.run(1, "append=d:1");
+    cluster.submit(4, "append=d:4");
+    let mut asked = None;
+    loop {
+        let sent =
+            cluster.pool.iter().find(|packet| packet.to == NodeId(1) && packet.kind() == "inv");
+        asked = sent.cloned().or(asked);
+        cluster.flush_logs();
+        if cluster.pool.is_empty() {
+            break;
+        }
+        let packet = cluster.pool.remove(0);
+        cluster.inject(&packet);
+    }
+    cluster.run(2, "append=d:2");
+    cluster.run_for(Duration::from_secs(1));
+    cluster.inject(&asked.expect("the owner is an arbiter"));
+    cluster.pool.clear();
+    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    cluster.run_for(MLT * 50);
+    for node in 1..=4 {
+        assert_eq!(cluster.run(node, "read=d"), [Some("142".to_owned())], "at {node}");
+    }
+    cluster.assert_quiet(["d".to_owned()]);
 }
 
 #[test]

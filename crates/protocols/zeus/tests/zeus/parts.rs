@@ -136,6 +136,24 @@ fn a_part_that_a_node_has_lost_comes_from_one_that_has_kept_it() {
     cluster.assert_quiet([a, b]);
 }
 
+/// Promises of node 2 wait for its log, and those of node 1 for nothing: its log has a part of a transaction and not
+/// the transaction, so nobody replays it. All that come back have what node 1 has, all the same.
+#[test]
+fn a_part_that_one_node_in_doubt_has_kept_comes_to_those_that_are_not() {
+    let (mut cluster, [a, b]) = (with_logs(Logs::Mixed, Replicas::default(), 3), keys());
+    cluster.run(1, &format!("write={a}:0 write={b}:0"));
+    cluster.flush_logs();
+    cluster.deliver_all();
+    cluster.submit_across(1, &format!("write={a}:1 write={b}:1"));
+    cluster.flush_lane(1, 1);
+    cut_all(&mut cluster, 3);
+    cluster.run_for(MLT * 10);
+    for node in [2, 3, 1] {
+        assert_eq!(cluster.run(node, &format!("read={a} read={b}")), some(["0", "1"]), "at {node}");
+    }
+    cluster.assert_quiet([a, b]);
+}
+
 #[test]
 fn a_transaction_is_acknowledged_when_the_logs_of_all_its_lanes_have_it() {
     let (mut cluster, [a, b]) = (durable(), keys());

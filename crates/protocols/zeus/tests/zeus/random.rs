@@ -514,7 +514,7 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     }
     run.heal();
     run.check_end();
-    if plan.logs == Logs::Async {
+    if matches!(plan.logs, Logs::Async | Logs::Mixed) {
         // Some of what was answered is lost. They agree on what is left, and go on.
         run.check_atomicity();
     } else {

@@ -334,7 +334,7 @@ impl Cluster {
         let roles: Vec<_> = (1..=count).map(|node| (node, Role::Active)).collect();
         cluster.install(&roles);
         match logs {
-            Logs::Async => cluster.deliver_unflushed(),
+            Logs::Async | Logs::Mixed => cluster.deliver_unflushed(),
             Logs::None | Logs::Sync => cluster.deliver_all(),
         }
         cluster.fresh_packets.clear();

@@ -278,7 +278,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-request-twice",
             size: Size::Gate,
-            states: Some(59_569),
+            states: Some(35_095),
             reaches: &["zeus: a former owner drops its copy"],
             run: |name, limits| explore(&outside(name, 2), limits),
         },
@@ -358,14 +358,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-deltas-rejoin",
             size: Size::Gate,
-            states: Some(44_657),
+            states: Some(49_332),
             reaches: &["zeus: a follower lacks what a transaction changes"],
             run: |name, limits| explore(&deltas_rejoin(name), limits),
         },
         Entry {
             name: "zeus-deltas-replay",
             size: Size::Gate,
-            states: Some(62_674),
+            states: Some(67_723),
             reaches: &[
                 "zeus: a follower is told all of a value",
                 "zeus: a transaction is replayed",

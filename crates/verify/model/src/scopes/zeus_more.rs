@@ -225,7 +225,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-calls-return",
             size: Size::Small,
-            states: Some(1_012),
+            states: Some(1_064),
             reaches: recorded,
             run: |name, limits| explore(&calls_return(name), limits),
         },
@@ -246,7 +246,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-five",
             size: Size::Small,
-            states: Some(18_447),
+            states: Some(13_914),
             reaches: &["zeus: a former owner drops its copy"],
             run: |name, limits| explore(&in_order(five(name)), limits),
         },
@@ -274,7 +274,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-resume",
             size: Size::Gate,
-            states: Some(86_075),
+            states: Some(74_348),
             reaches: &["zeus: a round that nobody waits for is resumed"],
             run: |name, limits| explore(&in_order(resume(name)), limits),
         },
