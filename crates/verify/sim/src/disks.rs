@@ -273,17 +273,24 @@ impl World {
     pub(crate) fn ruin(&mut self, lost: NodeSet) {
         let Some(cluster) = self.newest_view().map(|view| view.cluster) else { return };
         self.ruin = Some(Ruin { lost, cluster, all_up: false });
-        self.note_outage_of(self.nodes.iter().map(|node| node.id).collect(), true);
+        self.note_outage_of(self.nodes.iter().map(|node| node.id).collect(), lost);
         self.probe("disk: too few disks are left", 1);
         for node in 0..self.nodes.len() {
-            self.end_process(node, true);
-            let this = &mut self.nodes[node];
-            if let Some(disk) = this.disk.as_mut().filter(|_| lost.contains(this.id)) {
-                disk.put_aside(Aside::All);
-                self.mend_disk(node);
+            match lost.contains(self.nodes[node].id) {
+                true => self.empty_disk(node),
+                false => self.end_process(node, true),
             }
         }
         self.schedule(self.time + 500 * MS, Event::AcceptLoss);
+    }
+
+    /// Ends a process with the power of its node, which comes back with an empty disk.
+    pub(crate) fn empty_disk(&mut self, node: usize) {
+        self.end_process(node, true);
+        if let Some(disk) = &mut self.nodes[node].disk {
+            disk.put_aside(Aside::All);
+            self.mend_disk(node);
+        }
     }
 
     /// Opens the logs of a process that has just begun, and what its node has promised as a voter. Returns

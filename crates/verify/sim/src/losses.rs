@@ -116,14 +116,14 @@ pub(crate) struct Outage {
     in_doubt: Vec<KeyspaceId>,
     /// The keyspaces that lost a node before the others had what it had come back with.
     lost_in_doubt: Vec<KeyspaceId>,
-    /// Disks are lost as well, and a person has accepted it.
-    is_ruin: bool,
+    /// The nodes whose disks are lost as well, if a person has accepted it.
+    ruined: NodeSet,
 }
 
 impl Outage {
     /// Whether a keyspace may have lost anything then.
     fn may_lose(&self, keyspace: &Keyspace) -> bool {
-        self.is_ruin || is_kept_in_memory(keyspace)
+        !self.ruined.is_empty() || is_kept_in_memory(keyspace)
     }
 
     /// Which nodes have the keys of each shard or partition.
@@ -246,11 +246,11 @@ impl World {
 
     /// The processes of these nodes are about to end.
     pub(crate) fn note_outage(&mut self, dark: NodeSet) {
-        self.note_outage_of(dark, false);
+        self.note_outage_of(dark, NodeSet::EMPTY);
     }
 
-    /// The same; with `is_ruin` so many of their disks go that a person has to accept it.
-    pub(crate) fn note_outage_of(&mut self, dark: NodeSet, is_ruin: bool) {
+    /// The same; the disks of `ruined` go as well, so many that a person has to accept it, if of any.
+    pub(crate) fn note_outage_of(&mut self, dark: NodeSet, ruined: NodeSet) {
         let Some(view) = self.newest_view() else { return };
         let (active, placed, last_number) = (view.active(), view.placed, view.last_number);
         if active.is_empty() {
@@ -267,7 +267,8 @@ impl World {
             }
         }
         let all = self.nodes.iter();
-        let left = all.map(|node| active.contains(node.id).then_some(node.left)).collect();
+        let keeps = |node: &Node| active.contains(node.id) && !ruined.contains(node.id);
+        let left = all.map(|node| keeps(node).then_some(node.left)).collect();
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
         let (at, until) = (self.time, self.time);
         let over = survivors.is_empty().then_some(at);
@@ -283,7 +284,7 @@ impl World {
             placed,
             in_doubt,
             lost_in_doubt,
-            is_ruin,
+            ruined,
         };
         let kept = self.keyspaces.iter().filter(|keyspace| outage.may_lose(keyspace));
         let lost = kept.filter(|keyspace| outage.dark_groups(keyspace).next().is_some());
@@ -430,7 +431,7 @@ impl World {
             true => outage.over.unwrap_or(self.time),
             false => outage.at,
         };
-        let all = outage.is_ruin || keyspace.durability == Durability::Memory;
+        let all = !outage.ruined.is_empty() || keyspace.durability == Durability::Memory;
         Some(Loss { from: kept.min()?, at, all })
     }
 
@@ -463,8 +464,13 @@ impl World {
             group.into_iter().filter_map(index)
         };
         let by_all = left().map(|left| left.until).min().unwrap_or(0);
+        let is_of_quorums = matches!(keyspace.engine, EngineConfig::Meerkat(_));
+        // A minority of disks may have nothing of what the others have decided.
+        if is_of_quorums && !group.difference(outage.ruined).is_majority_of(group) {
+            return 0;
+        }
         // What was decided by a quorum may have been decided by those that have lost their votes.
-        if matches!(keyspace.engine, EngineConfig::Meerkat(_)) || is_lost_in_doubt {
+        if is_of_quorums || is_lost_in_doubt {
             return by_all;
         }
         // All live replicas had what was acknowledged, and all take in the newest that any has kept.
@@ -516,7 +522,7 @@ mod tests {
             placed: active,
             in_doubt: Vec::new(),
             lost_in_doubt: Vec::new(),
-            is_ruin: false,
+            ruined: NodeSet::EMPTY,
         }
     }
 

@@ -228,14 +228,19 @@ impl World {
         let Some(Ruin { lost, cluster, all_up }) = self.ruin else { return };
         let view = self.newest_view().filter(|view| view.epoch > Epoch(0));
         if let Some(view) = view.filter(|view| view.cluster != cluster) {
-            // Who was not here with an empty disk is no member.
-            let Some(node) = self.outsiders().first().map(|node| self.index(node)) else {
+            let (live, active) = (view.live(), view.active());
+            let away = (0..self.nodes.len()).filter(|node| !live.contains(self.nodes[*node].id));
+            let away: Vec<usize> = away.collect();
+            if away.is_empty() {
                 self.ruin = None;
                 return;
-            };
-            let active = view.active();
+            }
+            away.into_iter().for_each(|node| self.do_as_told(node));
+            // Who was not here with an empty disk is no member.
+            let outsider = self.outsiders().first().map(|node| self.index(node));
             let member = self.nodes.iter().find(|node| node.up && active.contains(node.id));
-            if let Some(at) = member.map(|member| self.index(member.id)) {
+            let at = member.map(|member| self.index(member.id));
+            if let Some((node, at)) = outsider.zip(at) {
                 self.ask_operator(Ask { wish: Wish::Add, node, at });
             }
             self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
@@ -252,6 +257,15 @@ impl World {
             self.ask_operator(Ask { wish: Wish::Recover, node: at, at });
         }
         self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
+    }
+
+    /// A node that was not here for a recovery has what it had before, and says what to do.
+    fn do_as_told(&mut self, node: usize) {
+        let this = &self.nodes[node];
+        if this.up && this.phase(self.time).contains("put its directory aside") {
+            self.empty_disk(node);
+            self.start(node);
+        }
     }
 
     /// A request reaches its node.
@@ -351,9 +365,8 @@ impl World {
         };
         let (old, new) = (before.voters(), view.voters());
         let moved = old.union(new).difference(old.intersection(new));
-        // A change chosen in this epoch may have been proposed in the one before.
-        let epoch = Epoch(view.epoch.0 - 1);
-        let wanted = |wish| operator.may_come_true(wish, epoch);
+        // A change may have been chosen in any epoch since, also in one whose view no node has shown.
+        let wanted = |wish| operator.may_come_true(wish, before.epoch);
         let (asked, taken) = (wanted(Wish::Remove), wanted(Wish::RemoveNow));
         let may_go = asked.union(taken).union(before.departing);
         let (begin, end) = (
