@@ -100,6 +100,8 @@ pub(crate) struct Ruin {
     pub(crate) cluster: Incarnation,
     /// Whether all nodes ran when the operator looked last.
     pub(crate) all_up: bool,
+    /// Whether the others have founded another cluster. What its members have on their disks is not lost.
+    pub(crate) is_over: bool,
 }
 
 /// The state of a request.
@@ -225,24 +227,20 @@ impl World {
     /// The operator accepts that disks are lost, at some node that has its own, until the others have founded
     /// another cluster.
     pub(crate) fn accept_loss(&mut self) {
-        let Some(Ruin { lost, cluster, all_up }) = self.ruin else { return };
+        let Some(Ruin { lost, cluster, all_up, is_over }) = self.ruin else { return };
         let view = self.newest_view().filter(|view| view.epoch > Epoch(0));
         if let Some(view) = view.filter(|view| view.cluster != cluster) {
-            let (live, active) = (view.live(), view.active());
-            let away = (0..self.nodes.len()).filter(|node| !live.contains(self.nodes[*node].id));
-            let away: Vec<usize> = away.collect();
-            if away.is_empty() {
+            // Who was not here with an empty disk is no member.
+            let Some(node) = self.outsiders().first().map(|node| self.index(node)) else {
                 self.ruin = None;
                 return;
-            }
-            away.into_iter().for_each(|node| self.do_as_told(node));
-            // Who was not here with an empty disk is no member.
-            let outsider = self.outsiders().first().map(|node| self.index(node));
+            };
+            let active = view.active();
             let member = self.nodes.iter().find(|node| node.up && active.contains(node.id));
-            let at = member.map(|member| self.index(member.id));
-            if let Some((node, at)) = outsider.zip(at) {
+            if let Some(at) = member.map(|member| self.index(member.id)) {
                 self.ask_operator(Ask { wish: Wish::Add, node, at });
             }
+            self.ruin = Some(Ruin { lost, cluster, all_up, is_over: true });
             self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
             return;
         }
@@ -250,22 +248,13 @@ impl World {
         // A cluster of one takes nobody in: then the others are started first, with their empty disks.
         let is_alone = self.nodes.len() - lost.len() == 1;
         let are_all_up = self.nodes.iter().all(|node| node.up);
-        self.ruin = Some(Ruin { lost, cluster, all_up: are_all_up });
-        let may_ask = !is_alone || all_up && are_all_up;
+        self.ruin = Some(Ruin { lost, cluster, all_up: are_all_up, is_over });
+        let may_ask = !is_over && (!is_alone || all_up && are_all_up);
         if let Some(node) = self.nodes.iter().find(keeps).filter(|_| may_ask) {
             let at = self.index(node.id);
             self.ask_operator(Ask { wish: Wish::Recover, node: at, at });
         }
         self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
-    }
-
-    /// A node that was not here for a recovery has what it had before, and says what to do.
-    fn do_as_told(&mut self, node: usize) {
-        let this = &self.nodes[node];
-        if this.up && this.phase(self.time).contains("put its directory aside") {
-            self.empty_disk(node);
-            self.start(node);
-        }
     }
 
     /// A request reaches its node.
