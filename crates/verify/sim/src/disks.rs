@@ -17,6 +17,7 @@ use quorate_types::{Duration, Incarnation, KeyspaceId, LaneId, NodeSet, Now};
 
 use crate::Options;
 use crate::disk_faults::{Failing, SLOW_MAX, Trouble};
+use crate::keyspaces::Keyspace;
 use crate::operator::Ruin;
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -262,8 +263,17 @@ impl World {
         }
     }
 
-    /// Whether a person could tell that these disks are lost, and everybody else is here.
+    /// Whether a person could tell that these disks are lost, and everybody else is here. What a minority of a
+    /// partition has may be older than an earlier loss: of that no judge could tell what was lost when.
     pub(crate) fn may_ruin(&self, lost: NodeSet) -> bool {
+        let leaves_minority = |keyspace: &Keyspace| {
+            let mut groups = keyspace.groups.iter();
+            matches!(keyspace.engine, EngineConfig::Meerkat(_))
+                && groups.any(|group| !group.difference(lost).is_majority_of(*group))
+        };
+        if !self.outages.is_empty() && self.keyspaces.iter().any(leaves_minority) {
+            return false;
+        }
         let all: NodeSet = self.nodes.iter().map(|node| node.id).collect();
         let is_whole = self.newest_view().is_some_and(|view| view.active() == all);
         is_whole && self.nodes.iter().all(|node| node.up) && lost.is_subset(all) && lost != all
