@@ -385,16 +385,14 @@ fn nodes_agree_where_the_promises_of_some_have_waited() {
     let mut add = |more: BTreeMap<&'static str, u64>| {
         more.into_iter().for_each(|(name, count)| *probes.entry(name).or_insert(0) += count);
     };
-    add(sweep(100, mixed));
-    add(sweep(50, Plan { nodes: 4, replicas: 2, lists: true, ..mixed }));
-    let lanes = Plan { lanes: 2, keys: 5, steps: 600, ..mixed };
-    add(sweep(100, lanes));
-    add(sweep(200, Plan { flushes: 60, trouble: 30, ..lanes }));
-    add(sweep(50, Plan { lanes: 3, keys: 4, lists: true, sent: 20, ..lanes }));
+    add(sweep(30, mixed));
+    add(sweep(20, Plan { nodes: 4, replicas: 2, lists: true, ..mixed }));
+    let lanes = Plan { lanes: 2, keys: 5, flushes: 60, trouble: 30, steps: 600, ..mixed };
+    add(sweep(40, lanes));
+    add(sweep(10, Plan { lanes: 3, keys: 4, lists: true, sent: 20, ..lanes }));
     let deletes = Plan { keys: 4, collect_ms: 20, deletes: 6, steps: 800, ..mixed };
-    add(sweep(50, deletes));
-    add(sweep(30, Plan { nodes: 4, replicas: 2, lists: true, ..deletes }));
-    add(sweep(30, Plan { lanes: 2, keys: 5, ..deletes }));
+    add(sweep(20, Plan { nodes: 4, replicas: 2, lists: true, ..deletes }));
+    add(sweep(10, Plan { lanes: 2, keys: 5, ..deletes }));
     let revivals = probes.get("zeus: takes in what its log has lost");
     assert!(revivals.is_some_and(|count| *count > 100), "seldom: {probes:?}");
 }
