@@ -94,6 +94,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_lone_member_stays_alone",
+        home: "membership",
+        guard: "a cluster of one takes in a node that runs",
+        checks: &[Tests("membership", "a_cluster_of_one")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_orphans_removed",
         home: "membership",
         guard: "silence removes nobody who may be the last one of its group",

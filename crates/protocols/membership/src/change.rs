@@ -151,6 +151,18 @@ pub(crate) fn added(
     Ok(Some(next))
 }
 
+/// One more voter, whose process is here: it votes from the first. `None` as of [`joined`].
+pub(crate) fn added_alive(
+    view: &View,
+    incarnation: Incarnation,
+    addresses: &MemberConfig,
+) -> Option<View> {
+    let mut with = view.clone();
+    with.members.push(member(addresses, Role::Down));
+    with.members.sort_by_key(|member| member.node);
+    joined(&with, incarnation, addresses)
+}
+
 /// Whether the removal of a member waits until others have copied what it has. One that is down or
 /// catches up is no copy that anybody relies on, nor is one over which no data is placed; and where
 /// everybody has all data, nobody has anything to copy.

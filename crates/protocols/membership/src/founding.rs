@@ -342,12 +342,16 @@ impl Membership {
     /// The process that now holds the id of a voter whose view names another, if it has announced
     /// itself lately.
     pub(crate) fn joining(&self, node: NodeId) -> Option<(Incarnation, &MemberConfig)> {
-        let peer = self.peers.get(&node)?;
         let member = self.view.member(node)?;
+        self.outside(node).filter(|(life, _)| *life != member.incarnation)
+    }
+
+    /// The process that holds an id and is in no view, if it has announced itself lately.
+    pub(crate) fn outside(&self, node: NodeId) -> Option<(Incarnation, &MemberConfig)> {
+        let peer = self.peers.get(&node)?;
         // A disk of another cluster is a mistake: its data would be overwritten.
         let is_foreign = peer.store != Store::None && peer.cluster != self.view.cluster;
         let joins = peer.confirmed.0 != 0
-            && peer.confirmed != member.incarnation
             && (!is_foreign || mutant!("membership_admits_a_foreign_disk"))
             && !peer.is_member
             && peer.is_connected()

@@ -513,6 +513,11 @@ impl Membership {
                 && !mutant!("membership_refuses_the_proposed");
             let answer = match wanted {
                 Ok(None) => Some(Ok(self.view.epoch)),
+                Err(MembershipError::NotHereYet(_))
+                    if self.now < request.until || self.is_proposing() =>
+                {
+                    None
+                }
                 Err(error) if !(lacks && proposed) => Some(Err(error)),
                 _ if self.now >= request.until => {
                     let silent = self.view.voters().difference(self.responsive());
@@ -623,6 +628,15 @@ impl Membership {
         two.is_majority_of(self.view.voters())
             && (self.lease.is_granted_by(leader, self.me.node)
                 || mutant!("membership_follows_without_grants"))
+    }
+
+    /// The nodes that are asked for and are no members: a cluster of one waits for them to be here.
+    pub fn newcomers(&self) -> impl Iterator<Item = &MemberConfig> {
+        let asked = self.pending.iter().filter_map(|pending| match &pending.change {
+            Change::Add(config) => Some(config),
+            _ => None,
+        });
+        asked.filter(|config| self.view.member(config.node).is_none())
     }
 
     /// Whether this node has proposed the next view and waits for the votes.

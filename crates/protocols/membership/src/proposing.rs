@@ -4,11 +4,11 @@ use alloc::sync::Arc;
 
 use quorate_machine::{Effects, mutant};
 use quorate_paxos::{SlotNumber, Voter};
-use quorate_types::{Instant, Member, NodeId, NodeSet, Role, View};
+use quorate_types::{Incarnation, Instant, Member, NodeId, NodeSet, Role, View};
 
 use crate::lease::dropped;
 use crate::machine::{Change, is_shadow};
-use crate::{Membership, MembershipError, ViewEntry, change};
+use crate::{MemberConfig, Membership, MembershipError, ViewEntry, change};
 
 impl Membership {
     /// Proposes the view that this node wants next, if any, when it is its turn; completes what
@@ -255,6 +255,25 @@ impl Membership {
         }
     }
 
+    /// The view with one more voter. Who is added has no process yet, as far as the view says, and can't vote; a
+    /// cluster of one has no majority then. It takes in a process that is here in the same step.
+    fn with_one_more(&self, config: &MemberConfig) -> Result<Option<View>, MembershipError> {
+        let added = change::added(&self.view, config, self.responsive());
+        let is_alone = self.view.voters() == NodeSet::only(self.me.node)
+            && !mutant!("membership_lone_member_stays_alone");
+        let is_here = |(_, told): &(Incarnation, &MemberConfig)| *told == config;
+        match added {
+            Err(MembershipError::TooFewForOneMore(node)) if is_alone => {
+                let newcomer = self.outside(node).filter(is_here);
+                let newcomer = newcomer.filter(|_| self.is_reached_by_all(node));
+                let next =
+                    newcomer.and_then(|(life, told)| change::added_alive(&self.view, life, told));
+                next.map_or(Err(MembershipError::NotHereYet(node)), |next| Ok(Some(next)))
+            }
+            added => added,
+        }
+    }
+
     /// The view that a request asks for; `None` if it is in force already.
     pub(crate) fn change_for(&self, change: &Change) -> Result<Option<View>, MembershipError> {
         match change {
@@ -262,7 +281,7 @@ impl Membership {
                 Ok(change::promoted(&self.view, self.me.node))
             }
             Change::CaughtUp => Ok(None),
-            Change::Add(config) => change::added(&self.view, config, self.responsive()),
+            Change::Add(config) => self.with_one_more(config),
             Change::Remove { node, at_once } => {
                 let (me, responsive) = (self.me.node, self.responsive());
                 let next = if *at_once { change::removed } else { change::departing };

@@ -82,6 +82,8 @@ pub enum MembershipError {
     Departing(NodeId),
     /// The members alive would be no majority of one member more.
     TooFewForOneMore(NodeId),
+    /// A cluster of one takes in a node whose process is here, and this one is not.
+    NotHereYet(NodeId),
     /// Only a node that came back from its disk, and is in no view, can begin a recovery.
     NotFromDisk,
     /// A recovery that was asked for here has not ended.
@@ -157,6 +159,11 @@ impl fmt::Display for MembershipError {
                 f,
                 "node {node} is a member that is about to leave; `quorate member keep {node}` has it \
                  stay"
+            ),
+            Self::NotHereYet(node) => write!(
+                f,
+                "node {node} is not here: a cluster of one takes in a node that runs and that it reaches at \
+                 the address given; start it, with this node in its configuration, and repeat the request"
             ),
             Self::TooFewForOneMore(node) => write!(
                 f,

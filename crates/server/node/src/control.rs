@@ -47,6 +47,8 @@ pub struct Moves {
     pub suspects: NodeSet,
     /// Whether this node has proposed a view and waits for the votes.
     pub proposing: bool,
+    /// The nodes that are asked for and are no members yet.
+    pub newcomers: NodeSet,
 }
 
 /// The membership machine and what its decisions mean for the lanes.
@@ -114,6 +116,11 @@ impl Control {
 
     pub(crate) fn moves(&self) -> Moves {
         self.moves
+    }
+
+    /// Where the nodes are that are asked for and are no members yet.
+    pub(crate) fn newcomers(&self) -> impl Iterator<Item = &MemberConfig> {
+        self.machine.newcomers()
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -279,7 +286,8 @@ impl Control {
             self.formed = Some(now.monotonic);
         }
         let (suspects, proposing) = (self.machine.suspects(), self.machine.is_proposing());
-        self.moves = Moves { suspects, proposing };
+        let newcomers = self.machine.newcomers().map(|config| config.node).collect();
+        self.moves = Moves { suspects, proposing, newcomers };
         self.shared.set_lease_until(self.machine.lease_until());
         refusal
     }

@@ -546,6 +546,12 @@ impl Lane {
         self.control.as_ref().map(Control::moves).unwrap_or_default()
     }
 
+    /// Where the nodes are that are asked for and are no members yet, on lane 0: a cluster of one takes one in when
+    /// it has reached it.
+    pub fn newcomers(&self) -> impl Iterator<Item = &quorate_membership::MemberConfig> {
+        self.control.iter().flat_map(|control| control.newcomers())
+    }
+
     /// Live replicas of a keyspace besides this node, of the partition or key that has fewest.
     pub fn other_replicas(&self, keyspace: KeyspaceId) -> usize {
         if let Some(copies) = self.engine(keyspace).and_then(KeyspaceLane::other_copies) {

@@ -282,7 +282,7 @@ impl World {
     /// All nodes lose power, and these their disks.
     pub(crate) fn ruin(&mut self, lost: NodeSet) {
         let Some(cluster) = self.newest_view().map(|view| view.cluster) else { return };
-        self.ruin = Some(Ruin { lost, cluster, all_up: false, is_over: false });
+        self.ruin = Some(Ruin { lost, cluster, is_over: false });
         self.note_outage_of(self.nodes.iter().map(|node| node.id).collect(), lost);
         self.probe("disk: too few disks are left", 1);
         for node in 0..self.nodes.len() {

@@ -98,8 +98,6 @@ pub(crate) struct Ruin {
     pub(crate) lost: NodeSet,
     /// The name of the cluster.
     pub(crate) cluster: Incarnation,
-    /// Whether all nodes ran when the operator looked last.
-    pub(crate) all_up: bool,
     /// Whether the others have founded another cluster. What its members have on their disks is not lost.
     pub(crate) is_over: bool,
 }
@@ -227,7 +225,7 @@ impl World {
     /// The operator accepts that disks are lost, at some node that has its own, until the others have founded
     /// another cluster.
     pub(crate) fn accept_loss(&mut self) {
-        let Some(Ruin { lost, cluster, all_up, is_over }) = self.ruin else { return };
+        let Some(Ruin { lost, cluster, is_over }) = self.ruin else { return };
         let view = self.newest_view().filter(|view| view.epoch > Epoch(0));
         if let Some(view) = view.filter(|view| view.cluster != cluster) {
             // Who was not here with an empty disk is no member.
@@ -240,17 +238,12 @@ impl World {
             if let Some(at) = member.map(|member| self.index(member.id)) {
                 self.ask_operator(Ask { wish: Wish::Add, node, at });
             }
-            self.ruin = Some(Ruin { lost, cluster, all_up, is_over: true });
+            self.ruin = Some(Ruin { lost, cluster, is_over: true });
             self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
             return;
         }
         let keeps = |node: &&Node| node.up && !lost.contains(node.id);
-        // A cluster of one takes nobody in: then the others are started first, with their empty disks.
-        let is_alone = self.nodes.len() - lost.len() == 1;
-        let are_all_up = self.nodes.iter().all(|node| node.up);
-        self.ruin = Some(Ruin { lost, cluster, all_up: are_all_up, is_over });
-        let may_ask = !is_over && (!is_alone || all_up && are_all_up);
-        if let Some(node) = self.nodes.iter().find(keeps).filter(|_| may_ask) {
+        if let Some(node) = self.nodes.iter().find(keeps).filter(|_| !is_over) {
             let at = self.index(node.id);
             self.ask_operator(Ask { wish: Wish::Recover, node: at, at });
         }

@@ -242,6 +242,39 @@ fn a_fourth_node_is_added_and_removed_again() {
     assert!(world.reason(4).contains("run `quorate member add 4`"));
 }
 
+/// A node that is added while it doesn't run could not vote, and nobody could take it in.
+#[test]
+fn a_cluster_of_one_takes_in_a_node_that_runs() {
+    for seed in Seeds::new(0..20) {
+        let mut world = World::formed(seed, 1);
+        world.configure(2, (1..=2).map(addresses).collect());
+        let elsewhere = crate::MemberConfig { node: NodeId(2), ..addresses(9) };
+        let tag = world.request(1, Request::Add(elsewhere.clone()));
+        let newcomers: Vec<_> = world.machine(1).newcomers().cloned().collect();
+        assert_eq!(newcomers, [elsewhere], "it is looked for");
+        world.start(2);
+        world.run(10_100);
+        assert_eq!(world.completed[&tag], Err(MembershipError::NotHereYet(NodeId(2))));
+        assert_eq!(world.machine(1).newcomers().count(), 0);
+        let started = world.rng.below(300);
+        world.kill(2);
+        let tag = world.request(1, Request::Add(addresses(2)));
+        world.run(started);
+        world.start(2);
+        world.run(200);
+        assert!(world.completed[&tag].is_ok(), "seed {seed}");
+        world.run_until_serving(&[1, 2], 500);
+        world.configure(3, (1..=3).map(addresses).collect());
+        let tag = world.request(2, Request::Add(addresses(3)));
+        world.run(50);
+        assert!(world.completed[&tag].is_ok(), "seed {seed}");
+        world.start(3);
+        world.run_until_serving(&[1, 2, 3], 1000);
+        world.kill(1);
+        world.run_until_serving(&[2, 3], 1000);
+    }
+}
+
 #[test]
 fn impossible_changes_are_refused_with_a_reason() {
     let mut world = World::formed(9, 2);

@@ -618,6 +618,32 @@ fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
     }
 }
 
+/// A node that is added to a cluster of one is looked for, and votes at once.
+#[test]
+fn a_cluster_of_one_grows() {
+    let cluster = Cluster::write("grows", 1, "", "");
+    let nodes = cluster.serve_all();
+    let founder = format!("127.0.0.1:{}", cluster.admins[0]);
+    let ports = crate::support::free_ports(3);
+    let [peer, redis, admin] = [0, 1, 2].map(|n: usize| format!("127.0.0.1:{}", ports[n]));
+    let mut add = vec!["member", "add", "2", "--peer", &peer, "--client", &redis];
+    let token = cluster.token();
+    add.extend(["--admin-address", &admin, "--admin", &founder, "--token-file", &token]);
+    let mut add = Process::start(&add);
+    let mut text = std::fs::read_to_string(&cluster.file).unwrap();
+    text += &format!(
+        "[[node]]\nid = 2\npeer = \"{peer}\"\nclient = \"{redis}\"\nadmin = \"{admin}\"\n"
+    );
+    let file = cluster.file.with_extension("2.toml");
+    std::fs::write(&file, text).unwrap();
+    let newcomer = Process::start(&["serve", "--config", file.to_str().unwrap(), "--node", "2"]);
+    newcomer.line(|line| line.starts_with("ready"));
+    assert!(add.wait().success());
+    drop((nodes, newcomer));
+    std::fs::remove_file(file.with_extension("token")).unwrap();
+    std::fs::remove_file(file).unwrap();
+}
+
 /// Changes the members as an operator does. A cluster that has just lost a node refuses for a while.
 fn change_members(args: &[&str]) {
     let deadline = Instant::now() + PATIENCE;

@@ -30,7 +30,7 @@ const FORMED: &str =
     "the cluster is formed, empty: what its nodes held before they started is gone";
 
 impl Host {
-    /// Makes the links those that the configuration and the view in force name.
+    /// Makes the links those that the configuration and the view in force name, and who asks for a new member.
     pub(super) fn learn_addresses(&mut self) {
         let view = Arc::clone(self.lane.view());
         self.known_epoch = view.epoch;
@@ -42,6 +42,9 @@ impl Host {
         let mut addresses = BTreeMap::new();
         for node in &self.facts.shared.config.nodes {
             addresses.insert(node.node, node.peer.clone());
+        }
+        for newcomer in self.lane.newcomers() {
+            addresses.insert(newcomer.node, newcomer.peer_address.clone());
         }
         for member in &view.members {
             if !member.peer_address.is_empty() {
@@ -107,13 +110,16 @@ impl Host {
         }
     }
 
-    /// Logs each step towards the next view when it is taken.
+    /// Logs each step towards the next view when it is taken, and calls those that are to be taken in.
     fn log_moves(&mut self) {
         let moves = self.lane.moves();
         if moves == self.moves {
             return;
         }
         let former = std::mem::replace(&mut self.moves, moves);
+        if moves.newcomers != former.newcomers {
+            self.learn_addresses();
+        }
         if moves.suspects != former.suspects {
             tracing::info!(node = %self.node, suspects = ?moves.suspects, "suspicion");
         }
