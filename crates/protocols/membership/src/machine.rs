@@ -630,7 +630,7 @@ impl Membership {
                 || mutant!("membership_follows_without_grants"))
     }
 
-    /// The nodes that are asked for and are no members: a cluster of one waits for them to be here.
+    /// The nodes of open requests to add one. A cluster of one waits until it hears them.
     pub fn newcomers(&self) -> impl Iterator<Item = &MemberConfig> {
         let asked = self.pending.iter().filter_map(|pending| match &pending.change {
             Change::Add(config) => Some(config),

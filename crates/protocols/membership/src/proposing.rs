@@ -255,8 +255,8 @@ impl Membership {
         }
     }
 
-    /// The view with one more voter. Who is added has no process yet, as far as the view says, and can't vote; a
-    /// cluster of one has no majority then. It takes in a process that is here in the same step.
+    /// The view with one more voter. A node that is added has no process in the view and can't vote, so a cluster of
+    /// one would have no majority. It takes in a process that is here in the same step.
     fn with_one_more(&self, config: &MemberConfig) -> Result<Option<View>, MembershipError> {
         let added = change::added(&self.view, config, self.responsive());
         let is_alone = self.view.voters() == NodeSet::only(self.me.node)

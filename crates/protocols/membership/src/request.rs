@@ -82,7 +82,7 @@ pub enum MembershipError {
     Departing(NodeId),
     /// The members alive would be no majority of one member more.
     TooFewForOneMore(NodeId),
-    /// A cluster of one takes in a node whose process is here, and this one is not.
+    /// A cluster of one takes in only a node whose process it hears, and it does not hear this one.
     NotHereYet(NodeId),
     /// Only a node that came back from its disk, and is in no view, can begin a recovery.
     NotFromDisk,

@@ -559,7 +559,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     // --- the donor -------------------------------------------------------------------------------
 
     /// A replica asks for the records of some shards: for all that is here, or for the keys that this node
-    /// owns by name. A node in doubt tells all that it has: who asks for the latter need not have it.
+    /// owns by name. A node in doubt tells all that it has in either case.
     pub(crate) fn on_copy_read(
         &mut self,
         from: NodeId,

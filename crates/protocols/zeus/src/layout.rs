@@ -45,8 +45,8 @@ pub(crate) struct Layout {
     pub(crate) revived: bool,
     /// Whether it may lack what it has promised besides. It serves nobody then.
     pub(crate) in_doubt: bool,
-    /// Whether a member may be revived, and lack what only a node outside its group has, and not all nodes have
-    /// recovered since.
+    /// Whether a member may have been revived, and not all nodes have recovered since. It may lack what only a node
+    /// outside its group has.
     pub(crate) meets_revived: bool,
 }
 
@@ -176,8 +176,8 @@ impl Layout {
         self.is_live() && self.active.contains(self.node)
     }
 
-    /// Whether some active member was none before: who joins is a shadow first, so it is revived, unless this node
-    /// has missed views.
+    /// Whether some active member was no member before. A node that joins is a shadow first. So this one is revived,
+    /// or this node has missed views.
     pub(crate) fn has_new_active(&self, before: &Self) -> bool {
         let is_new = |member: &&(MemberNumber, NodeId)| !before.members.contains(member);
         self.members.iter().filter(is_new).any(|(_, node)| self.active.contains(*node))

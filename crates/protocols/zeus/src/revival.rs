@@ -33,10 +33,10 @@
 //! it replays a later change. When a node in doubt has heard everybody, what it lacks for such a change is
 //! nowhere, and the change of that key is lost as well.
 //!
-//! The log says whether promises waited (`PROMISED`): if they did at all nodes, nobody is in doubt. If they did at
-//! some, those lack nothing that was acknowledged; but a node in doubt may have kept what nobody else has
-//! heard of, such as one lane's part of a transaction. So whom a revived node asks for the keys that he owns
-//! tells it all that he has if he is in doubt.
+//! The log says whether promises waited (`PROMISED`). If they did at all nodes, nobody is in doubt. If they did at
+//! some, these have everything that was acknowledged, but a node in doubt may have kept what nobody else has heard
+//! of, such as one lane's part of a transaction. So when a revived node asks it for the keys that it owns, a
+//! node in doubt answers with all that it has.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -61,8 +61,8 @@ const CLOCK_CELL: usize = 3;
 
 impl Layout {
     /// The members that this node must hear, and of which shards: of those that it inherits and lacks all that
-    /// each other one has; if it is revived, of its own ones that, too, or what each owns, of which a node in
-    /// doubt makes all that it has. Which of the two it asks for comes first.
+    /// each other one has; if it is revived, of its own ones that, too, or what each owns. Which of the two it asks
+    /// for comes first.
     pub(crate) fn unheard(&self, lacking: &Shards) -> BTreeMap<(bool, NodeId), Shards> {
         let shards = Shards::that(|shard| self.has_all(shard));
         let asked = if self.in_doubt { self.live } else { self.active };

@@ -47,7 +47,7 @@ pub struct Moves {
     pub suspects: NodeSet,
     /// Whether this node has proposed a view and waits for the votes.
     pub proposing: bool,
-    /// The nodes that are asked for and are no members yet.
+    /// The nodes of open requests to add one.
     pub newcomers: NodeSet,
 }
 
@@ -118,7 +118,7 @@ impl Control {
         self.moves
     }
 
-    /// Where the nodes are that are asked for and are no members yet.
+    /// The nodes of open requests to add one, with their addresses.
     pub(crate) fn newcomers(&self) -> impl Iterator<Item = &MemberConfig> {
         self.machine.newcomers()
     }

@@ -546,8 +546,8 @@ impl Lane {
         self.control.as_ref().map(Control::moves).unwrap_or_default()
     }
 
-    /// Where the nodes are that are asked for and are no members yet, on lane 0: a cluster of one takes one in when
-    /// it has reached it.
+    /// The nodes of open requests to add one, with their addresses; none on lanes other than 0. A cluster of one
+    /// calls them, as it takes in only a node that it hears.
     pub fn newcomers(&self) -> impl Iterator<Item = &quorate_membership::MemberConfig> {
         self.control.iter().flat_map(|control| control.newcomers())
     }

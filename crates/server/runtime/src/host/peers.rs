@@ -30,7 +30,7 @@ const FORMED: &str =
     "the cluster is formed, empty: what its nodes held before they started is gone";
 
 impl Host {
-    /// Makes the links those that the configuration and the view in force name, and who asks for a new member.
+    /// Makes the links those that the configuration, the view in force and open requests to add a node name.
     pub(super) fn learn_addresses(&mut self) {
         let view = Arc::clone(self.lane.view());
         self.known_epoch = view.epoch;
@@ -110,7 +110,7 @@ impl Host {
         }
     }
 
-    /// Logs each step towards the next view when it is taken, and calls those that are to be taken in.
+    /// Logs each step towards the next view when it is taken, and calls the nodes that are to be added.
     fn log_moves(&mut self) {
         let moves = self.lane.moves();
         if moves == self.moves {
