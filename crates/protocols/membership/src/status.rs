@@ -183,7 +183,12 @@ impl Membership {
         if missing.is_empty() {
             return "forming the cluster".into();
         }
-        format!("waiting for {}: a new cluster forms when all configured nodes run", list(missing))
+        format!(
+            "waiting for {}: a new cluster forms when all configured nodes run; one that runs already takes \
+             this node in after `quorate member add {}`",
+            list(missing),
+            self.me.node
+        )
     }
 
     /// The sentence for a view that can't be left any more, because a majority of its voters has
