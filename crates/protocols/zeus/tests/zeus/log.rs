@@ -34,6 +34,14 @@ fn cut_all(cluster: &mut Cluster) {
     cluster.lose_power(3);
 }
 
+/// Nodes 2 and 3, a group, lose power, and come back in a view of four active members.
+fn revive_group(cluster: &mut Cluster) {
+    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
+    cluster.pool.clear();
+    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
+    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+}
+
 #[test]
 fn a_transaction_is_committed_when_it_is_durable_at_all_that_keep_it() {
     let mut cluster = durable();
@@ -244,10 +252,6 @@ fn who_lives_on_keeps_what_it_owns_of_a_group_that_lost_power() {
             cluster.run(1, "write=d:2");
         }
         assert_eq!(cluster.writers("d"), [1]);
-        [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
-        cluster.pool.clear();
-        [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
-        cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
         let asked = cluster.submit(2, "append=d:!");
         cluster.assert_open(asked);
         cluster.run_for(MLT * 5);
@@ -269,10 +273,7 @@ fn an_owner_that_lives_on_keeps_keys_that_are_older_than_the_floor() {
     cluster.run_for(Duration::from_secs(1));
     let floor = cluster.machine_of(2, "d").floor();
     assert!(cluster.meta(2, "d").round < floor);
-    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
-    cluster.pool.clear();
-    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
-    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    revive_group(&mut cluster);
     cluster.run_for(MLT * 5);
     assert_eq!(cluster.machine_of(2, "d").floor(), floor);
     assert_eq!(cluster.writers("d"), [1]);
@@ -356,10 +357,7 @@ fn a_round_of_long_ago_takes_no_key_from_a_group_that_lost_power() {
     cluster.run(2, "append=d:2");
     cluster.run_for(Duration::from_secs(1));
     cluster.inject(&asked.expect("the owner is an arbiter"));
-    cluster.pool.clear();
-    [2, 3].into_iter().for_each(|node| cluster.cut_power_unflushed(node));
-    [2, 3].into_iter().for_each(|node| cluster.restart(node, u64::from(node)));
-    cluster.install(&[1, 2, 3, 4].map(|node| (node, Role::Active)));
+    revive_group(&mut cluster);
     cluster.run_for(MLT * 50);
     for node in 1..=4 {
         assert_eq!(cluster.run(node, "read=d"), [Some("142".to_owned())], "at {node}");
