@@ -238,7 +238,6 @@ impl World {
             if let Some(at) = member.map(|member| self.index(member.id)) {
                 self.ask_operator(Ask { wish: Wish::Add, node, at });
             }
-            self.ruin = Some(Ruin { lost, cluster, is_over: true });
             self.schedule(self.time + ASKS_EVERY, Event::AcceptLoss);
             return;
         }
@@ -332,6 +331,9 @@ impl World {
             self.note_lost_in_doubt(&view);
         }
         self.note_back(&view);
+        if let Some(ruin) = self.ruin.as_mut().filter(|ruin| ruin.cluster != view.cluster) {
+            ruin.is_over = true;
+        }
         let spreads = self.spreads();
         let operator = &mut self.operator;
         if let Some(known) = operator.views.get(&at) {
