@@ -479,6 +479,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "zeus_revival_ends_with_its_view",
+        home: "zeus",
+        guard: "nor in a view that comes before all have recovered",
+        checks: &[ZEUS_LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "zeus_revived_rounds_begin_anew",
         home: "zeus",
         guard: "the rounds of a revived node are above those of keys whose owners are gone",

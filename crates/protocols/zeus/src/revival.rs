@@ -114,7 +114,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let layout = Arc::make_mut(&mut self.layout);
         layout.revived = revived;
         layout.in_doubt = revived && in_doubt;
-        layout.meets_revived = before.meets_revived || layout.has_new_active(before);
+        let is_unrecovered = before.meets_revived && !mutant!("zeus_revival_ends_with_its_view");
+        layout.meets_revived = is_unrecovered || layout.has_new_active(before);
     }
 
     /// Whether this node may lack what it is asked for, or has not begun its first epoch and can't say.
