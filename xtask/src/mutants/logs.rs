@@ -381,13 +381,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "zeus_restored_clock_of_one_lane",
-        home: "zeus",
-        guard: "what was read before the power went is written under a newer version",
-        checks: &[Tests("zeus", "parts::what_was_read_is_written")],
-        in_gate: false,
-    },
-    Mutant {
         name: "zeus_recovers_unheard",
         home: "zeus",
         guard: "a revived node hears who owns its keys, and what others have kept, before it has recovered",

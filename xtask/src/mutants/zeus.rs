@@ -154,6 +154,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false,
     ),
     mutant("zeus_barrier_of_one", "a node waits for the recovery of all", false),
+    Mutant {
+        name: "zeus_recovered_clock_of_one_lane",
+        home: "zeus",
+        guard: "what was read is written under a newer version, also when its owner is gone",
+        checks: &[Tests("zeus", "what_was_read_is_written")],
+        in_gate: false,
+    },
     mutant("zeus_stale_replay_silent", "a driver that is behind is told what is settled", false),
     mutant("zeus_owner_demotes_itself", "a request of the owner begins no round", false),
     mutant("zeus_stuck_round_waits", "a round that is under way goes on in a new epoch", false),

@@ -419,13 +419,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     }
                 }
             }
-            Stage::Recovered if self.layout.epoch == epoch => {
-                self.lanes.has_recovered = true;
-                self.end_revival(effects);
-                self.append_promised(effects);
-                self.changed.extend(self.transactions.waited_for());
-                self.changed.extend(self.rounds.keys_that(|_, _| true));
-            }
+            Stage::Recovered if self.layout.epoch == epoch => self.end_recovery(effects),
             Stage::Recovered => effects.ignored("zeus: recovery of an earlier epoch"),
         }
     }

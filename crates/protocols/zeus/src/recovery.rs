@@ -10,6 +10,12 @@
 //!
 //! A replayed transaction may be read only after that, too: one that went before it and read what it
 //! has overwritten may still be on its way to a reader.
+//!
+//! RECOVERED carries the clock of the sender's lane, and the lanes of a node tell each other theirs. What a
+//! transaction has read is written later under a newer version, since the clock goes with a key, from lane to
+//! lane and from owner to owner. When its owner is gone only what the transaction has *written* says how far
+//! the clock had come, and that may be of another lane's number. So each default owner begins above all that
+//! any lane of any member has seen.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -17,7 +23,7 @@ use core::mem;
 use quorate_machine::{
     Backoff, Command, Completion, Effects, LaneShared, Outcome, Refusal, Table, mutant,
 };
-use quorate_types::{Instant, MemberNumber, NodeId, NodeSet, Now, View};
+use quorate_types::{Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, View};
 
 use crate::called::Answered;
 use crate::commit::followers;
@@ -27,6 +33,9 @@ use crate::lanes::Stage;
 use crate::message::{Message, Update};
 use crate::meta::Meta;
 use crate::state::Zeus;
+
+/// The cell in which a lane tells the others its clock when it has recovered.
+const CLOCK_CELL: usize = 3;
 
 /// What has to be finished of earlier epochs.
 #[derive(Clone, Hash, Debug)]
@@ -239,7 +248,22 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.validate(applied, effects);
             }
         }
+        self.table.set_cell(CLOCK_CELL, self.clock);
         self.reach(now, Stage::Recovered, self.layout.epoch, effects);
+    }
+
+    /// All lanes of this node have recovered.
+    pub(crate) fn end_recovery(&mut self, effects: &mut impl Effects<Self>) {
+        self.lanes.has_recovered = true;
+        if !mutant!("zeus_recovered_clock_of_one_lane") {
+            for lane in (0..self.config.lanes).map(LaneId) {
+                self.observe(self.table.cell_of(lane, CLOCK_CELL));
+            }
+        }
+        self.end_revival(effects);
+        self.append_promised(effects);
+        self.changed.extend(self.transactions.waited_for());
+        self.changed.extend(self.rounds.keys_that(|_, _| true));
     }
 
     pub(crate) fn on_recovered(

@@ -215,7 +215,6 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.restore_others();
         self.drop_overwritten();
         self.set_doubt(!self.log.waited);
-        self.tell_restored_clock();
     }
 
     fn restore_cluster(&mut self, cluster: Incarnation) {

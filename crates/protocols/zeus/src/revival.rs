@@ -56,9 +56,6 @@ use crate::state::{Key, Zeus};
 /// epoch in which it has heard everybody.
 const DOUBT_CELL: usize = 2;
 
-/// The cell in which a lane tells the others the newest timestamp that it has restored.
-const CLOCK_CELL: usize = 3;
-
 impl Layout {
     /// The members that this node must hear, and of which shards: of those that it inherits and lacks all that
     /// each other one has; if it is revived, of its own ones that, too, or what each owns. Which of the two it asks
@@ -88,26 +85,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         self.table.set_cell(DOUBT_CELL, u64::from(in_doubt));
     }
 
-    /// Tells the other lanes how far the clocks of this node had come, as far as this lane knows.
-    pub(crate) fn tell_restored_clock(&mut self) {
-        self.table.set_cell(CLOCK_CELL, self.clock);
-    }
-
-    /// What a transaction has read is written later under a newer version, as the clock of the lane that lent
-    /// the key says (`lanes.rs`). No log has that: but each lane goes on above all that its node has restored,
-    /// and with it the transaction that has read; and when all nodes have recovered, above what any has.
-    fn observe_restored_clocks(&mut self) {
-        if mutant!("zeus_restored_clock_of_one_lane") {
-            return;
-        }
-        for lane in (0..self.config.lanes).map(LaneId) {
-            self.observe(self.table.cell_of(lane, CLOCK_CELL));
-        }
-    }
-
     /// An epoch begins on this lane. A node is in doubt if one of its lanes is.
     pub(crate) fn begin_revival(&mut self, before: &Layout) {
-        self.observe_restored_clocks();
         let mut lanes = (0..self.config.lanes).map(LaneId);
         let in_doubt = lanes.any(|lane| self.table.cell_of(lane, DOUBT_CELL) > 0);
         let revived = self.log.revives && self.layout.is_active();

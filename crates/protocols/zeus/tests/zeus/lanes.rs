@@ -138,6 +138,24 @@ fn what_is_lent_by_a_default_owner_goes_back_with_the_next_view() {
     cluster.assert_quiet([a, b]);
 }
 
+/// The only one who knows what it has read dies. The transaction has written a key of lane 0, and what it has
+/// read, on a node whose clock is ahead, is of lane 1.
+#[test]
+fn what_was_read_is_written_under_a_newer_version_when_its_owner_has_died() {
+    let op_timeout = Some(Duration::from_secs(60));
+    let replicas = Replicas { lanes: Some(LANES), op_timeout, ..Replicas::default() };
+    let ahead = |node: u16| if node == 1 { 60_000_000_000 } else { 0 };
+    let (mut cluster, [a, b]) = (Cluster::of(replicas, 3, ahead, u64::from), keys());
+    cluster.run(1, &format!("write={a}:1 read={b}"));
+    let read_at = cluster.meta(1, &a).version;
+    cluster.crash(1);
+    cluster.set_role(1, Role::Down);
+    cluster.run_for(MLT * 10);
+    cluster.run(2, &format!("write={b}:1"));
+    assert!(cluster.meta(2, &b).version > read_at);
+    cluster.assert_quiet([a, b]);
+}
+
 #[test]
 fn a_lane_acts_in_a_view_when_all_have_stopped() {
     let (mut cluster, [a, b]) = (lanes(), keys());
