@@ -272,7 +272,7 @@ impl World {
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
         let (at, until) = (self.time, self.time);
         let over = survivors.is_empty().then_some(at);
-        let outage = Outage {
+        let mut outage = Outage {
             at,
             over,
             last_number,
@@ -280,7 +280,7 @@ impl World {
             until,
             left,
             active,
-            survivors,
+            survivors: self.firm(survivors),
             placed,
             in_doubt,
             lost_in_doubt,
@@ -292,6 +292,7 @@ impl World {
         if lost.is_empty() {
             return;
         }
+        outage.survivors = survivors;
         lost.into_iter().for_each(|keyspace| self.awaited.lose(keyspace));
         self.outages.push(outage);
         self.losses_changed = true;
@@ -307,6 +308,15 @@ impl World {
         let up = self.nodes.iter().filter(|node| node.up && !dark.contains(node.id));
         let up: NodeSet = up.filter(is_member).map(|node| node.id).collect();
         up.intersection(view.active())
+    }
+
+    /// Those of the survivors whom nothing has disturbed that may yet cost them their places in the view. Another
+    /// one may be on its way out, in favour of those that end now: what it has is of no use then.
+    fn firm(&self, survivors: NodeSet) -> NodeSet {
+        if self.time < self.quiet_at {
+            return NodeSet::EMPTY;
+        }
+        survivors.intersection(self.holders())
     }
 
     /// Whether power may go now, after it went where some replicas lived on: what the others had promised by
