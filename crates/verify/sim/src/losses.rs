@@ -299,7 +299,7 @@ impl World {
     }
 
     /// The active members that have in memory what they had, and go on when these end.
-    fn survivors(&self, dark: NodeSet) -> NodeSet {
+    pub(crate) fn survivors(&self, dark: NodeSet) -> NodeSet {
         let Some(view) = self.newest_view() else { return NodeSet::EMPTY };
         let is_member = |node: &&Node| {
             let incarnation = node.lane(0).incarnation();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quorate_machine::ValueKind;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, Timestamp, UnixNanos};
+use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Now, Timestamp, UnixNanos};
 
 use crate::collections;
 use crate::disks::NodeDisk;
@@ -284,7 +284,7 @@ impl World {
         self.died.push(node);
         self.forget_requests(node);
         self.nodes[node].up = false;
-        if self.nodes.iter().all(|node| !node.up) {
+        if self.survivors(NodeSet::EMPTY).is_empty() {
             self.powerless_at = Some(time);
         }
         self.nodes[node].life += 1;

@@ -196,7 +196,8 @@ pub(crate) struct World {
     pub(crate) ambush: Option<(usize, u64)>,
     /// What happens while some request to a disk is under way.
     pub(crate) with_a_request: WithARequest,
-    /// When no node ran for the last time, so that nobody remembers what is on no disk.
+    /// When no active member ran for the last time, so that nobody remembers what is on no disk, nor what time it
+    /// was.
     pub(crate) powerless_at: Option<u64>,
     /// The times at which no node was left that ran, or no replica of some keys.
     pub(crate) outages: Vec<Outage>,
