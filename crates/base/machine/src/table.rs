@@ -134,6 +134,12 @@ pub trait Table {
         let handle = self.find_or_insert_sized(key, value_len);
         self.lock(handle)
     }
+    /// As [`Table::lock_key`], when a value will be set later, of a size that nobody knows yet: a new record
+    /// has room as [`Table::find_or_insert`] makes it.
+    fn lock_key_unsized(&mut self, key: &[u8]) -> Self::Record<'_> {
+        let handle = self.find_or_insert(key);
+        self.lock(handle)
+    }
     /// Locks the record of a key, if there is one; safe against a sibling that removes it at the
     /// same moment.
     fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {

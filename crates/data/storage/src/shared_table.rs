@@ -117,6 +117,10 @@ impl<M: Meta> Table for SharedTable<M> {
         self.0.lock_key(hash_key(key), key, value_len)
     }
 
+    fn lock_key_unsized(&mut self, key: &[u8]) -> LockedRecord<'_, M> {
+        self.lock_key(key, self.0.guess())
+    }
+
     #[inline]
     fn lock_existing(&mut self, key: &[u8]) -> Option<LockedRecord<'_, M>> {
         self.0.lock_existing(hash_key(key), key)

@@ -315,6 +315,10 @@ impl<M: Meta> Table for LaneTable<M> {
         self.0.lock_key(self.hash_of(key), key, value_len)
     }
 
+    fn lock_key_unsized(&mut self, key: &[u8]) -> LockedRecord<'_, M> {
+        self.lock_key(key, self.0.guess())
+    }
+
     #[inline]
     fn lock_existing(&mut self, key: &[u8]) -> Option<LockedRecord<'_, M>> {
         self.0.lock_existing(self.hash_of(key), key)

@@ -248,7 +248,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         effects.probe("zeus: a reader asks for a copy");
         let meta = Meta { extra: Extra::Wanted, data: DataState::Invalid, ..Meta::default() };
-        self.table.lock_key(key, 0).set_meta(meta);
+        self.table.lock_key_unsized(key).set_meta(meta);
         self.copies.requests += 1;
         let number = self.copies.requests;
         let (stage, bytes) = (Stage::Wanted { tries: 0 }, key.len());

@@ -499,7 +499,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             let is_unknown =
                 meta.data == DataState::Invalid && !mutant!("zeus_copy_without_commits");
             if entry.version > meta.version || entry.version == meta.version && is_unknown {
-                let mut record = self.table.lock_key(entry.key, 0);
+                let length = entry.content.map_or(0, |content| content.bytes.len());
+                let mut record = self.table.lock_key(entry.key, length);
                 match entry.content {
                     Some(content) => record.set_content(Value::of(content).content()),
                     None => record.clear(),

@@ -301,7 +301,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         let mut record = if let Some(record) = self.table.lock_existing(key).filter(fitting) {
             record
         } else if fits(self.meta(key)) {
-            self.table.lock_key(key, 0)
+            self.table.lock_key_unsized(key)
         } else {
             return effects.refused("zeus: a round that not all its arbiters can have agreed to");
         };

@@ -303,7 +303,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command> Zeus<T, X> {
     /// Changes the words of a record in one go: another lane may change others of them.
     pub(crate) fn change_meta(&mut self, key: &[u8], change: impl FnOnce(&mut Meta)) {
         let absent = self.absent(key);
-        let mut record = self.table.lock_key(key, 0);
+        let mut record = self.table.lock_key_unsized(key);
         let mut meta = record.meta().or(absent);
         change(&mut meta);
         record.set_meta(meta);

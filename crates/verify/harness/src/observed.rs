@@ -54,6 +54,11 @@ impl<T: Table + 'static, F: FnMut(&mut T, &[u8]) + 'static> Table for Observed<T
         self.table.lock_key(key, value_len)
     }
 
+    fn lock_key_unsized(&mut self, key: &[u8]) -> Self::Record<'_> {
+        self.note_lock(key);
+        self.table.lock_key_unsized(key)
+    }
+
     fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
         self.note_lock(key);
         self.table.lock_existing(key)

@@ -2,9 +2,10 @@
 //! transactions. With three nodes `y` belongs to 1, 2, 3 in this order, and `k` to 2, 3, 1; with four
 //! nodes and two replicas `d` belongs to 2, 3.
 
-use quorate_machine::{Outcome, Refusal};
-use quorate_types::{Duration, Epoch, MemberNumber, Role, Timestamp, WriterId};
-use quorate_zeus::{DataState, Message, OwnerState, Requester, Settled};
+use quorate_machine::{Content, Outcome, Record as _, Refusal, Table as _, ValueKind};
+use quorate_storage::Store;
+use quorate_types::{Duration, Epoch, MemberNumber, Role, Timestamp, WriterId, hash_key};
+use quorate_zeus::{DataState, Message, Meta, OwnerState, Requester, Settled};
 
 use crate::support::{Cluster, MLT, Replicas, WALL};
 
@@ -518,4 +519,23 @@ fn a_reader_of_a_key_that_is_written_again_and_again_becomes_an_owner() {
     assert!(sent(&mut cluster).contains(&"2->1 inv".to_owned()), "it drives a round of its own");
     cluster.run_for(MLT * 10);
     assert_eq!(cluster.read_by(reader), [Some("12")]);
+}
+
+/// Its words are there before its value, whose size nobody knows yet.
+#[test]
+fn the_value_of_a_key_that_was_moved_before_it_was_written_is_in_its_record() {
+    let mut cluster = written();
+    let value = "123456789012345678901234";
+    cluster.run(1, &format!("write=y:{value}"));
+    cluster.run(1, &format!("write=k:{value}"));
+    let memory = |store: &Store<Meta>| {
+        store.memory_of(b"k", hash_key(b"k"), &store.pin()).expect("it is there")
+    };
+    let sized = Store::new(1);
+    let mut table = sized.shared_table(0);
+    let (bytes, kind, expire_at) = (value.as_bytes(), ValueKind::String, None);
+    table.lock_key(b"k", bytes.len()).set_content(Content { bytes, kind, expire_at });
+    for (node, store) in &*cluster.subject.stores.borrow() {
+        assert_eq!(memory(store), memory(&sized), "at node {node}");
+    }
 }
