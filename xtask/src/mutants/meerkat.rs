@@ -111,6 +111,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_takeover_outlives_its_end",
+        home: "meerkat",
+        guard: "a takeover ends when the end of its transaction is known here, however it came",
+        checks: &[Tests("meerkat", "deltas::a_takeover_of_what_waits")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_commit_without_base_forgotten",
         home: "meerkat",
         guard: "a commit ends in the step that brings its base, not when it is told again",

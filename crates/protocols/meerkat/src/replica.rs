@@ -466,6 +466,10 @@ where
                 self.name_later(now, key);
             }
             self.drop_needless_takeover(id);
+        } else if !mutant!("meerkat_takeover_outlives_its_end") {
+            // It may have begun while the commit waited for a base. The others may have forgotten the transaction
+            // as soon as they hear that this replica knows its end, and would leave the takeover unanswered.
+            self.recoveries.remove(&id);
         }
         true
     }

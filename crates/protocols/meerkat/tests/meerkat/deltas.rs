@@ -104,6 +104,29 @@ fn commits_that_wait_for_a_base_end_with_it() {
     cluster.assert_quiet();
 }
 
+/// A replica takes over what has waited for a base for so long. When the base comes it knows the end, and the
+/// others forget the transaction: they would answer nothing to who goes on taking it over.
+#[test]
+fn a_takeover_of_what_waits_for_a_base_ends_with_it() {
+    let mut cluster = cluster();
+    let late = |packet: &Packet| packet.is(1, 3, "decided") || packet.is(2, 3, "decided");
+    cluster.submit(1, "push=k:,1");
+    cluster.deliver_some(|packet| !packet.is(1, 3, "decided"));
+    let held = cluster.take(1, 3, "decided");
+    cluster.submit(2, "push=k:,2");
+    cluster.deliver_all();
+    assert_eq!(cluster.probed(BASE_MISSING), 1);
+    let prepares = |packet: &Packet| packet.from == NodeId(3) && packet.kind() == "prepare";
+    cluster.run_some(SETTLE, |packet| !late(packet) && !prepares(packet));
+    assert_eq!(cluster.gauge(3, "recovering"), 2);
+    cluster.pool.clear();
+    held.iter().for_each(|packet| cluster.inject(packet));
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some(",0,1,2"));
+    cluster.run_for(SETTLE);
+    assert_eq!(cluster.gauge(3, "recovering"), 0);
+    cluster.assert_quiet();
+}
+
 #[test]
 fn a_version_that_is_as_new_already_takes_no_delta() {
     let mut cluster = cluster();
