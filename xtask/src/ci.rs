@@ -405,6 +405,7 @@ const SIMULATIONS: &[&[&str]] = &[
     &["--beside", "hermes,meerkat", "--seeds", "20"],
     &["--engine", "zeus", "--seeds", "16"],
     &["--engine", "local", "--seeds", "30"],
+    &["--engine", "local", "--disks", "--seeds", "40"],
 ];
 
 /// Runs the simulations of the gate at once, and says what each has said when it has ended.

@@ -51,6 +51,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "local_expired_shown_as_absent",
+        home: "local",
+        guard: "who is shown that a value is past its time deletes it: the clock may be set back",
+        checks: &[Tests("local", "stays_absent_if_the_clock_is_set_back")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "local_log_of_a_keyspace_in_memory",
+        home: "local",
+        guard: "what is in memory changes on all lanes when its node has come back from a log",
+        checks: &[Tests("local", "what_is_in_memory_changes_on_all_lanes")],
+        in_gate: false,
+    },
+    Mutant {
         name: "local_call_not_looked_up",
         home: "local",
         guard: "a call that has a record is answered from it",

@@ -72,9 +72,9 @@ pub(crate) type Entry = Arc<[u8]>;
 #[derive(Debug)]
 pub(crate) struct Log<X: Command> {
     pub(crate) journal: Journal,
-    /// Whether there is one.
+    /// Whether there is one. Where a keyspace is in memory there is none, though the node has a log.
     pub(crate) is_kept: bool,
-    /// Whether this process has found one.
+    /// Whether this node has come back from one.
     is_restored: bool,
     /// Whether a view has come.
     has_begun: bool,
@@ -513,7 +513,7 @@ where
 
     /// Every lane of this node has restored its log.
     pub(crate) fn on_restored(&mut self) {
-        (self.log.is_kept, self.log.is_restored) = (true, true);
+        self.log.is_restored = true;
         self.forget_confirmed();
         if !mutant!("local_floor_not_restored") {
             self.table.raise_highest(self.last);
@@ -538,21 +538,23 @@ where
             return;
         }
         self.log.has_begun = true;
-        let is_known = self.log.is_kept && self.log.cluster == view.cluster;
-        if !is_known {
+        if self.log.is_restored && self.log.cluster == view.cluster {
+            self.log.is_kept = true;
+        } else {
             let is_recovered = self.log.cluster.shares_data_with(view.cluster);
-            if self.log.is_kept && !is_recovered && !mutant!("local_records_of_another_cluster") {
+            if self.log.is_restored && !is_recovered && !mutant!("local_records_of_another_cluster")
+            {
                 self.forget_all();
             }
             self.log.cluster = view.cluster;
-            let (mut is_kept, cluster) = (false, view.cluster.0);
-            self.log.journal.append(effects, |out| {
-                is_kept = true;
+            let (log, cluster) = (&mut self.log, view.cluster.0);
+            log.journal.append(effects, |out| {
+                log.is_kept = true;
                 let mut writer = Writer(out);
                 writer.u8(CLUSTER);
                 writer.u64(cluster);
             });
-            self.log.is_kept |= is_kept;
+            self.log.is_kept |= mutant!("local_log_of_a_keyspace_in_memory");
         }
         let others = Lanes::all(self.config.lanes).without(self.config.lane);
         for lane in others.iter().filter(|_| self.log.is_restored) {

@@ -1,5 +1,6 @@
 //! What nobody asks for: values past their time, and tombstones that no `WATCH` can mean any more.
 
+use alloc::boxed::Box;
 use alloc::vec;
 
 use quorate_machine::{
@@ -54,14 +55,7 @@ where
         let is_tombstone = content.is_none();
         drop(record);
         if expired {
-            effects.probe("local: expired value deleted");
-            self.counters.expired += 1;
-            effects.expired(key);
-            let at = self.issue(now, 0);
-            // It was absent since its time was over: a `WATCH` that saw that holds on.
-            let version = if mutant!("local_expiry_is_a_change") { at } else { version };
-            let changes = vec![(key.into(), Timestamp::ZERO, Change::Delete)];
-            self.commit((at, version), Lanes::only(self.config.lane), None, changes, effects);
+            self.delete_expired(now, key.into(), version, effects);
         } else if is_tombstone
             && now.unix.0 >= version.version.saturating_add(TOMBSTONE_AGE.as_nanos() as u64)
         {
@@ -72,5 +66,23 @@ where
             }
             self.table.remove_if(key, |record| record.content().is_none());
         }
+    }
+
+    /// Deletes a value that has expired.
+    pub(crate) fn delete_expired(
+        &mut self,
+        now: Now,
+        key: Box<[u8]>,
+        version: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        effects.probe("local: expired value deleted");
+        self.counters.expired += 1;
+        effects.expired(&key);
+        let at = self.issue(now, 0);
+        // It was absent since its time was over: a `WATCH` that saw that holds on.
+        let version = if mutant!("local_expiry_is_a_change") { at } else { version };
+        let changes = vec![(key, Timestamp::ZERO, Change::Delete)];
+        self.commit((at, version), Lanes::only(self.config.lane), None, changes, effects);
     }
 }

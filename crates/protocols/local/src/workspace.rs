@@ -1,7 +1,7 @@
 //! A transaction's view of the records, and how its changes are made.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::{
@@ -30,6 +30,8 @@ pub struct Ran<R> {
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     keys: BTreeMap<Box<[u8]>, OneKey<'static>>,
+    /// Keys whose values have expired, and their versions.
+    expired: Vec<(Box<[u8]>, Timestamp)>,
     /// Bytes of keys, and of values that were read or written.
     bytes: usize,
 }
@@ -44,6 +46,7 @@ struct View<'a, T> {
 impl Touched {
     fn clear(&mut self) {
         self.keys.clear();
+        self.expired.clear();
         self.bytes = 0;
     }
 
@@ -74,7 +77,11 @@ impl<T: OrderedTable<Meta = Meta> + LaneShared> View<'_, T> {
         let absent = Current { timestamp: floor, ..Current::ABSENT };
         let Some(record) = self.table.lock_existing(name) else { return OneKey::new(absent) };
         let version = record.meta().version;
-        let content = record.content().filter(|content| !content.is_expired(self.now));
+        let is_expired = record.content().is_some_and(|content| content.is_expired(self.now));
+        if is_expired && !mutant!("local_expired_shown_as_absent") {
+            self.touched.expired.push((name.into(), version));
+        }
+        let content = record.content().filter(|_| !is_expired);
         // Of an absent key no more is known than of one whose tombstone was removed.
         let timestamp = if content.is_some() { version } else { version.max(floor) };
         let large = record.large().filter(|_| content.is_some());
@@ -201,7 +208,8 @@ where
             }
         };
         let call = call.filter(|_| self.log.is_kept);
-        if !writes && call.is_none() {
+        let expired = self.delete_touched(now, effects);
+        if !writes && call.is_none() && expired.is_empty() {
             return (Ran { outcome: Outcome::Done(reply), at: Timestamp::ZERO }, None);
         }
         let at = self.issue(now, last);
@@ -212,11 +220,37 @@ where
             Completed { call: permit.call, date, answer: &answer }
         });
         let keys = core::mem::take(&mut self.touched.keys);
-        let changes = keys.into_iter().filter(|(_, key)| writes && key.is_changed());
-        let changes = changes.map(|(name, key)| (name, key.timestamp(), key.finish()));
+        let changes = keys.into_iter().filter_map(|(name, key)| match writes && key.is_changed() {
+            true => Some((name, key.timestamp(), key.finish())),
+            false => expired.contains(&name).then_some((name, Timestamp::ZERO, Change::Delete)),
+        });
         let entry = self.commit((at, at), lanes, completed, changes.collect(), effects);
         let at = if writes { at } else { Timestamp::ZERO };
         (Ran { outcome: Outcome::Done(reply), at }, entry)
+    }
+
+    /// Deletes what was touched and has expired: once it was seen to be absent it must stay so, and a wall
+    /// clock may be set back. Keys of other lanes are left, if these make their changes themselves.
+    fn delete_touched(
+        &mut self,
+        now: Now,
+        effects: &mut impl Effects<Self>,
+    ) -> BTreeSet<Box<[u8]>> {
+        let mut left = BTreeSet::new();
+        for (name, version) in core::mem::take(&mut self.touched.expired) {
+            if self.is_changed_elsewhere(&name) {
+                left.insert(name);
+            } else {
+                self.delete_expired(now, name, version, effects);
+            }
+        }
+        left
+    }
+
+    /// Whether another lane makes the changes of a key.
+    fn is_changed_elsewhere(&self, name: &[u8]) -> bool {
+        let (own, of) = (self.config.lane, self.config.lanes);
+        self.log.is_kept && of > 1 && lane_of_key(name, of) != own
     }
 
     /// A version above every one of these lanes.
@@ -244,13 +278,11 @@ where
             entry = (!lanes.is_one()).then(|| out[start..].into());
         });
         let is_durable = self.log.journal.is_durable(lsn) || mutant!("local_read_before_durable");
-        let (own, of, is_kept) = (self.config.lane, self.config.lanes, self.log.is_kept);
-        let is_elsewhere = |name: &[u8]| is_kept && of > 1 && lane_of_key(name, of) != own;
         let several = changes.len() > 1
             && self.config.lanes > 1
             && !mutant!("local_changes_one_key_after_the_other");
         for (name, _, change) in &changes {
-            if several || is_elsewhere(name) {
+            if several || self.is_changed_elsewhere(name) {
                 let mut record = self.table.lock_key(name, length(change));
                 let version = record.meta().version;
                 record.set_meta(Meta { version, changing: true });
@@ -258,7 +290,7 @@ where
         }
         let mut unreadable = Vec::new();
         for (name, _, change) in changes {
-            if is_elsewhere(&name) && !mutant!("local_changes_other_lanes_keys") {
+            if self.is_changed_elsewhere(&name) && !mutant!("local_changes_other_lanes_keys") {
                 continue;
             }
             let mut record = self.table.lock_key(&name, length(&change));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
-use quorate_harness::{Cluster, Observed, Process, Subject, view_of};
+use quorate_harness::{Clock, Cluster, Observed, Process, Subject, view_of};
 use quorate_local::{Config, Local, Meta};
 use quorate_machine::{
     Change, Command, Content, Current, Outcome, Refusal, Rng, Table as _, Unordered, ValueKind,
@@ -338,6 +338,18 @@ fn values_past_their_time_are_absent_and_go() {
         expired += counters.iter().find(|(name, _)| *name == "expired").expect("it is there").1;
     }
     assert_eq!(expired, 1);
+}
+
+#[test]
+fn a_value_that_was_seen_to_be_past_its_time_stays_absent_if_the_clock_is_set_back() {
+    let mut node = Node::new(&[]);
+    let soon = UnixMillis(node.0.now.wall().0 + 50);
+    node.run(Txn { expire_at: Some(soon), ..set(&["a", "b"], "short") });
+    node.0.set_clock(1, Clock { ahead: 60_000_000, ..Clock::default() });
+    let seen = node.run(read(&["a"]));
+    node.0.set_clock(1, Clock::default());
+    assert_eq!(node.run(read(&["a"])), seen);
+    assert_eq!(node.texts(&["a", "b"]), [None, Some("short".to_owned())], "of b nobody knows");
 }
 
 #[test]

@@ -281,6 +281,20 @@ fn without_waiting_for_the_log_an_update_is_answered_at_once() {
     assert_eq!(node.read(&[&key]), [Some(vec![1])]);
 }
 
+/// The node has a log, and this keyspace is in memory.
+#[test]
+fn what_is_in_memory_changes_on_all_lanes_when_its_node_has_come_back() {
+    let (mut node, keys) = (Node::new(Logs::None, false), keys());
+    node.0.crash(1);
+    *node.0.subject.store.borrow_mut() = Lanes::store(false);
+    node.0.restart(1, 3);
+    node.0.set_role(1, Role::Active);
+    node.0.deliver_all_mail();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    node.run(txn(&keys, Step::Put(1)));
+    assert_eq!(node.read(&keys), [Some(vec![1]), Some(vec![1]), Some(vec![1])]);
+}
+
 #[test]
 fn a_turn_is_passed_on_when_what_the_lane_has_appended_is_durable() {
     let mut node = Node::new(Logs::Sync, true);

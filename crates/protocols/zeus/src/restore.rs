@@ -208,7 +208,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
 
     /// Every entry of all lanes is in.
     pub(crate) fn end_restore(&mut self) {
-        (self.log.is_restored, self.log.is_kept) = (true, true);
+        self.log.is_restored = true;
         if !mutant!("zeus_decided_replayed") {
             self.restore_decided();
         }
@@ -218,7 +218,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
     }
 
     fn restore_cluster(&mut self, cluster: Incarnation) {
-        self.log.cluster = cluster;
+        (self.log.is_kept, self.log.cluster) = (true, cluster);
         self.table.set_cell(CLUSTER_CELL, cluster.0);
     }
 
