@@ -248,7 +248,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 self.validate(applied, effects);
             }
         }
-        self.table.set_cell(CLOCK_CELL, self.clock);
+        if self.config.lanes > 1 {
+            self.table.set_cell(CLOCK_CELL, self.clock);
+        }
         self.reach(now, Stage::Recovered, self.layout.epoch, effects);
     }
 
