@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quorate_machine::ValueKind;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Now, Timestamp, UnixNanos};
+use quorate_types::{
+    Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Now, Timestamp, UnixNanos,
+};
 
 use crate::collections;
 use crate::disks::NodeDisk;
