@@ -325,7 +325,7 @@ where
             let locks = item.write.is_some();
             // A key that was never written has a record only if it is locked.
             let record = match locks {
-                true => Some(self.table.lock_key(item.key, 0)),
+                true => Some(self.table.lock_key_unsized(item.key)),
                 false => self.table.lock_existing(item.key),
             };
             let Some(mut record) = record else {
