@@ -51,6 +51,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "local_watch_of_absence_at_last_change",
+        home: "local",
+        guard: "a watch of an absent key holds when tombstones of others are removed",
+        checks: &[Tests("local", "a_watch_of_an_absent_key_holds")],
+        in_gate: false,
+    },
+    Mutant {
         name: "local_expired_shown_as_absent",
         home: "local",
         guard: "who is shown that a value is past its time deletes it: the clock may be set back",

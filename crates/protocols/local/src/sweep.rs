@@ -15,8 +15,7 @@ use crate::state::{Lanes, Local};
 const EVERY: Duration = Duration::from_millis(100);
 /// How many it looks at.
 const RECORDS: usize = 1024;
-/// How old a tombstone gets at least. `WATCH` on an absent key fails without reason at most once in
-/// so much time.
+/// How old a tombstone gets at least.
 const TOMBSTONE_AGE: Duration = Duration::from_secs(10);
 
 /// Where a lane is in its records.

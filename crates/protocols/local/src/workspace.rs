@@ -41,6 +41,9 @@ struct View<'a, T> {
     table: &'a mut T,
     touched: &'a mut Touched,
     now: UnixMillis,
+    /// Every later change has a larger version, if something is watched.
+    known: u64,
+    watches: bool,
 }
 
 impl Touched {
@@ -93,6 +96,16 @@ impl<T: OrderedTable<Meta = Meta> + LaneShared> View<'_, T> {
 impl<T: OrderedTable<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
     fn read(&mut self, name: &[u8]) -> Current<'_> {
         self.key(name).read(name)
+    }
+
+    fn watch(&mut self, name: &[u8]) -> (Timestamp, bool) {
+        self.watches = true;
+        let known = Timestamp::new(self.known, WriterId(u32::MAX));
+        let current = self.read(name);
+        match current.content.is_some() || mutant!("local_watch_of_absence_at_last_change") {
+            true => (current.timestamp, current.content.is_some()),
+            false => (current.timestamp.max(known), false),
+        }
     }
 
     fn write(&mut self, name: &[u8], change: Change<'_>) {
@@ -187,8 +200,14 @@ where
         P: Command<Owned = X, Reply = X::Reply>,
     {
         self.touched.clear();
-        let mut view = View { table: &mut self.table, touched: &mut self.touched, now: now.wall() };
+        let (known, watches) = (now.unix.0.max(self.last).max(last), false);
+        let (table, touched) = (&mut self.table, &mut self.touched);
+        let mut view = View { table, touched, now: now.wall(), known, watches };
         let verdict = txn.run(now.wall(), &mut view);
+        if view.watches {
+            // The wall clock may be set back.
+            self.last = known;
+        }
         if self.touched.is_full() {
             let outcome = Outcome::Refused(Refusal::TooLarge);
             return (Ran { outcome, at: Timestamp::ZERO }, None);

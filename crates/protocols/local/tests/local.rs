@@ -26,11 +26,13 @@ struct Txn {
     range: Option<Range>,
     write: Option<Option<String>>,
     expire_at: Option<UnixMillis>,
+    /// Whether it answers what `WATCH` notes of each key, and no texts.
+    watches: bool,
 }
 
 fn read(keys: &[&str]) -> Txn {
     let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-    Txn { keys, range: None, write: None, expire_at: None }
+    Txn { keys, range: None, write: None, expire_at: None, watches: false }
 }
 
 /// From a key on, below another if there is one, so many at most.
@@ -60,6 +62,10 @@ impl Command for Txn {
     fn run<W: Workspace>(&self, _: UnixMillis, workspace: &mut W) -> Verdict<Held> {
         let mut held = Vec::new();
         for key in &self.keys {
+            if self.watches {
+                held.push((None, workspace.watch(key.as_bytes()).0));
+                continue;
+            }
             let current = workspace.read(key.as_bytes());
             let text = current.content.map(|content| String::from_utf8_lossy(content.bytes).into());
             held.push((text, current.timestamp));
@@ -321,6 +327,23 @@ fn an_absent_key_shows_that_it_was_there_meanwhile() {
     assert_ne!(before, absent(&mut node));
 }
 
+/// A tombstone is removed while another key, which is absent, is watched.
+#[test]
+fn a_watch_of_an_absent_key_holds_when_others_are_forgotten() {
+    let mut node = Node::new(&[]);
+    let shown = |node: &mut Node| node.run(read(&["b"]))[0].1;
+    node.run(set(&["a"], "short"));
+    node.run(delete(&["a"]));
+    let noted = node.run(Txn { watches: true, ..read(&["b"]) })[0].1;
+    node.0.tick(Duration::from_secs(11));
+    assert_eq!(node.lanes().iter().map(|lane| lane.table().len()).sum::<usize>(), 0);
+    assert!(shown(&mut node) <= noted);
+    node.0.set_clock(1, Clock { ahead: -20_000_000_000, ..Clock::default() });
+    node.run(set(&["b"], "short"));
+    node.run(delete(&["b"]));
+    assert!(shown(&mut node) > noted, "it was there meanwhile");
+}
+
 #[test]
 fn values_past_their_time_are_absent_and_go() {
     let mut node = Node::new(&[]);
@@ -401,7 +424,7 @@ fn ranges_show_what_the_ordered_map_shows() {
         }
         let range = draw_range(&mut rng);
         let named = keys.len();
-        let txn = Txn { keys, write, range: Some(range.clone()), expire_at: None };
+        let txn = Txn { keys, write, range: Some(range.clone()), expire_at: None, watches: false };
         let held = node.run(txn).split_off(named);
         let seen: Vec<_> = held.into_iter().map(|(pair, _)| pair).collect();
         assert_eq!(seen, expected(&model, &range), "{number}: {range:?}");
@@ -422,7 +445,8 @@ fn nothing_appears_in_a_range_or_goes_while_a_transaction_reads_it() {
             let write = if rng.chance(1, 4) { None } else { Some(format!("v{number}")) };
             // What ranges also writes, so that its place in the order is known.
             let range = rng.chance(1, 2).then_some(ALL);
-            let txn = Txn { keys: vec![key], write: Some(write), range, expire_at: None };
+            let txn =
+                Txn { keys: vec![key], write: Some(write), range, expire_at: None, watches: false };
             let tag = node.submit(rng.below(3) as u16, number, txn.clone());
             sent.insert(tag, txn);
             for _ in 0..rng.below(4) {
