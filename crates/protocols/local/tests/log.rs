@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quorate_collections::{Delta, packed};
 use quorate_engine::Readable as _;
-use quorate_harness::{Cluster, Logs, Process, Subject};
+use quorate_harness::{Clock, Cluster, Logs, Process, Subject};
 use quorate_local::{Config, Local, Meta, Request};
 use quorate_machine::{
     CallError, Change, Collection, Command, LaneShared as _, Machine, Outcome, Refusal, Rng,
@@ -279,6 +279,21 @@ fn without_waiting_for_the_log_an_update_is_answered_at_once() {
     node.0.flush_logs();
     node.cut_and_serve(3);
     assert_eq!(node.read(&[&key]), [Some(vec![1])]);
+}
+
+/// Each lane deletes its own keys, as what the transaction leaves in them says.
+#[test]
+fn what_several_lanes_have_seen_past_its_time_stays_absent_if_the_clock_is_set_back() {
+    let (mut node, keys) = (Node::new(Logs::Sync, false), keys());
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    node.run(txn(&keys, Step::Put(1)));
+    node.run(txn(&keys, Step::Expire(node.0.now.wall().0 + 50)));
+    node.0.set_clock(1, Clock { ahead: 60_000_000, ..Clock::default() });
+    assert_eq!(node.read(&keys), [None, None, None]);
+    node.0.set_clock(1, Clock::default());
+    assert_eq!(node.read(&keys), [None, None, None]);
+    node.cut_and_serve(3);
+    assert_eq!(node.read(&keys), [None, None, None]);
 }
 
 /// The node has a log, and this keyspace is in memory.
