@@ -115,6 +115,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_trusts_a_log_of_another_time",
+        home: "hermes",
+        guard: "a log that promises wait for now may lack what they did not wait for once",
+        checks: &[LOG],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_lists_in_doubt",
         home: "hermes",
         guard: "a replica in doubt says that it may lack keys",

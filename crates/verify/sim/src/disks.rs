@@ -336,23 +336,32 @@ impl World {
     /// for that.
     fn write_until(&mut self, node: usize, lanes: usize, is_there: impl Fn(&Lane) -> bool) -> bool {
         loop {
+            // The end of a request has a say before the next is made.
             for lane in 0..lanes {
-                self.write_log(node, lane);
+                if !self.lacks_room(node, lanes) {
+                    self.write_log(node, lane);
+                }
             }
-            let this = &self.nodes[node];
-            let hosts = &this.lanes[..lanes];
-            if let Some(why) = hosts.iter().find_map(|host| host.out.failed.as_ref()) {
-                let is_full = this.disk.as_ref().is_some_and(|disk| disk.trouble.is_full);
-                assert!(is_full && why.contains("no room"), "{why}");
+            if self.lacks_room(node, lanes) {
                 return false;
             }
-            if hosts.iter().all(|host| is_there(&host.lane)) {
+            let this = &self.nodes[node];
+            if this.lanes[..lanes].iter().all(|host| is_there(&host.lane)) {
                 return true;
             }
             let id = this.id;
             let ended = self.disk_step(node, false);
             ended.unwrap_or_else(|| panic!("{id:?} waits for its disk in vain"));
         }
+    }
+
+    /// Whether one of the first lanes of a node ends the process, as its disk has no room.
+    fn lacks_room(&self, node: usize, lanes: usize) -> bool {
+        let this = &self.nodes[node];
+        let failed = this.lanes[..lanes].iter().find_map(|host| host.out.failed.as_ref());
+        let is_full = this.disk.as_ref().is_some_and(|disk| disk.trouble.is_full);
+        assert!(failed.is_none_or(|why| is_full && why.contains("no room")), "{failed:?}");
+        failed.is_some()
     }
 
     /// A process that has found no room on its disk ends at once, and somebody makes room.

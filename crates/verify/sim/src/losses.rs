@@ -334,19 +334,35 @@ impl World {
 
     /// The keyspaces in which some active node may lack what another has come back with.
     fn keyspaces_in_doubt(&self, active: NodeSet) -> Vec<KeyspaceId> {
-        let up = || self.nodes.iter().filter(|node| node.up && active.contains(node.id));
-        let doubts = |keyspace: &&Keyspace| {
-            let mut lanes = up().flat_map(|node| &node.lanes);
-            lanes.any(|host| host.lane.engine(keyspace.id).is_some_and(KeyspaceLane::is_in_doubt))
+        let doubts = |keyspace: &KeyspaceId| !self.in_doubt(*keyspace, active).is_empty();
+        self.keyspaces.iter().map(|keyspace| keyspace.id).filter(doubts).collect()
+    }
+
+    /// The active nodes that may lack what another has come back with.
+    fn in_doubt(&self, keyspace: KeyspaceId, active: NodeSet) -> NodeSet {
+        let doubts = |node: &&Node| {
+            let mut engines = node.lanes.iter().filter_map(|host| host.lane.engine(keyspace));
+            node.up && active.contains(node.id) && engines.any(KeyspaceLane::is_in_doubt)
         };
-        self.keyspaces.iter().filter(doubts).map(|keyspace| keyspace.id).collect()
+        self.nodes.iter().filter(doubts).map(|node| node.id).collect()
+    }
+
+    /// Notes which nodes are in doubt, for the next view: who has it waits no longer for those that have left.
+    pub(crate) fn note_doubts(&mut self) {
+        let Some(view) = self.newest_view().filter(|_| !self.outages.is_empty()) else { return };
+        let active = view.active();
+        let ids = self.keyspaces.iter().map(|keyspace| keyspace.id);
+        self.doubts = ids.map(|id| (id, self.in_doubt(id, active))).collect();
     }
 
     /// A view is seen for the first time. Somebody who was active when all power went may be no part of it.
     pub(crate) fn note_lost_in_doubt(&mut self, view: &View) {
-        let lost = self.keyspaces_in_doubt(view.active());
+        let active = view.active();
+        let mut lost = self.keyspaces_in_doubt(active);
+        let before = self.doubts.iter().filter(|(_, nodes)| !nodes.intersection(active).is_empty());
+        lost.extend(before.map(|(keyspace, _)| *keyspace));
         let Some(outage) = self.outages.last_mut() else { return };
-        if !outage.active.is_subset(view.active()) {
+        if !outage.active.is_subset(active) {
             outage.lost_in_doubt.extend(lost);
             self.losses_changed = true;
         }

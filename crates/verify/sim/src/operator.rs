@@ -323,6 +323,7 @@ impl World {
         let view = self.nodes[node].lane(0).view();
         let at = (view.cluster, view.epoch);
         if view.epoch == Epoch(0) || self.nodes[node].seen == at {
+            self.note_doubts();
             return;
         }
         let view = Arc::clone(view);

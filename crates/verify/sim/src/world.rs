@@ -201,7 +201,9 @@ pub(crate) struct World {
     pub(crate) powerless_at: Option<u64>,
     /// The times at which no node was left that ran, or no replica of some keys.
     pub(crate) outages: Vec<Outage>,
-    /// Clients are to be told of the last of them.
+    /// Who was in doubt at the end of the last turn, for each keyspace.
+    pub(crate) doubts: Vec<(KeyspaceId, NodeSet)>,
+    /// Clients are to be told of the last outage.
     pub(crate) losses_changed: bool,
     /// What clients wait for.
     pub(crate) awaited: Awaited,
@@ -265,6 +267,7 @@ impl World {
             with_a_request: WithARequest::default(),
             powerless_at: None,
             outages: Vec::new(),
+            doubts: Vec::new(),
             losses_changed: false,
             awaited: Awaited::default(),
             rot: Rot::default(),

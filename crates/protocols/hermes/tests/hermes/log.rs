@@ -156,6 +156,22 @@ fn of_all_that_come_back_one_is_behind_what_it_acknowledged() {
     cluster.assert_everywhere("made", Some("v+"));
 }
 
+/// The keyspace was `async` when the end of a log was lost, and is `sync` now: a key of which the replica lacks
+/// even the record is listed by nobody, so it says that it may lack keys, whatever it has appended since.
+#[test]
+fn a_log_that_promises_wait_for_now_may_lack_what_they_did_not_wait_for_once() {
+    let mut cluster = with_three_changes_last();
+    lose_power(&mut cluster, &[1, 2, 3]);
+    cluster.rot_end(3, 0, 3);
+    restart(&mut cluster, &[1, 2, 3]);
+    cluster.install(&ALL_ACTIVE);
+    let tag = cluster.submit(3, set("other", "v"));
+    assert!(!cluster.has_record(3, "made") && cluster.machine(3).is_in_doubt());
+    cluster.run_for(MLT * 20);
+    cluster.assert_done(tag, Reply::Ok);
+    assert!(cluster.has_record(3, "made") && !cluster.machine(3).is_in_doubt());
+}
+
 /// Nothing is left of a log, not even the name of the cluster: the view says that the replica had all.
 #[test]
 fn of_all_that_come_back_one_has_lost_its_whole_log() {

@@ -11,10 +11,9 @@ use crate::support::{Cluster, at, config};
 const DB: KeyspaceId = KeyspaceId(0);
 const NODES: u16 = 3;
 
-fn cluster(lanes: u16) -> Cluster {
-    let engine = EngineConfig::first_with(|can| can.spreads && can.durable);
+fn cluster(lanes: u16, engine: EngineConfig, durability: Durability) -> Cluster {
     let mut keyspace = KeyspaceConfig::new(DB, "db", engine);
-    keyspace.durability = Durability::Async;
+    keyspace.durability = durability;
     Cluster::restored(
         (1..=NODES).map(|node| config(NodeId(node), NODES, lanes, vec![keyspace.clone()])),
     )
@@ -67,8 +66,17 @@ fn absence_is_not_read_while_its_lane_may_lack_keys() {
 
 #[test]
 fn a_listing_waits_for_nodes_in_doubt() {
-    for lanes in [1, 2] {
-        let mut cluster = cluster(lanes);
+    let spreads = || EngineConfig::first_with(|can| can.spreads && can.durable);
+    let hermes = || EngineConfig::named("hermes").expect("it is in the list");
+    let cases = [
+        (1, spreads(), Durability::Async),
+        (2, spreads(), Durability::Async),
+        (2, hermes(), Durability::Async),
+        // Its logs may be of a time when nothing waited for them.
+        (2, hermes(), Durability::Sync),
+    ];
+    for (lanes, engine, durability) in cases {
+        let mut cluster = cluster(lanes, engine, durability);
         let mut open = Vec::new();
         for node in 0..usize::from(NODES) {
             assert!(is_in_doubt(&mut cluster, node), "they have not heard each other");
