@@ -279,6 +279,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_outdated_logs_not_told_of",
+        home: "meerkat",
+        guard: "a lane says that logs of others may have what its copy has replaced",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_shadow_publishes_a_floor",
+        home: "meerkat",
+        guard: "a shadow's snapshots count for no deletion: they may have what it lets go of later",
+        checks: &[LANES],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_survivor_takes_in_as_a_learner",
+        home: "meerkat",
+        guard: "a replica that has lived on takes in nothing older",
+        checks: &[LOSSES],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_mark_of_a_copy_stays",
         home: "meerkat",
         guard: "what a log says of a copy under way ends when its node is active",

@@ -343,6 +343,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "node_outdated_logs_count",
+        home: "node",
+        guard: "who becomes active has in no log what its copy has replaced",
+        checks: &[Tests("sim", "what_was_answered_last")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_snapshot_under_way_renews",
+        home: "node",
+        guard: "a log is renewed by a snapshot that begins later",
+        checks: &[Tests("node", "lane_log::tests::a_log_is_renewed")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_memory_has_no_past",
         home: "node",
         guard: "a keyspace in memory is taken from members that have lived on",

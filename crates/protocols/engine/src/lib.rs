@@ -251,6 +251,15 @@ pub trait Engine:
         false
     }
 
+    /// Whether the logs of this node's other lanes may bring back what the copy of this lane has replaced: until
+    /// each of them begins behind it.
+    fn outdates_logs(&self) -> bool {
+        false
+    }
+
+    /// The log of every lane begins behind what this lane has copied.
+    fn logs_renewed(&mut self) {}
+
     /// How many live members besides this node have a copy of a key that this node changes: of the
     /// key with the fewest.
     fn other_copies(&self) -> usize {

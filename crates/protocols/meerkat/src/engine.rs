@@ -241,6 +241,14 @@ where
         Self::pending(self)
     }
 
+    fn outdates_logs(&self) -> bool {
+        Self::outdates_logs(self)
+    }
+
+    fn logs_renewed(&mut self) {
+        Self::logs_renewed(self);
+    }
+
     fn is_caught_up(&self) -> bool {
         Self::is_caught_up(self)
     }

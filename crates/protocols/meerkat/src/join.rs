@@ -321,6 +321,9 @@ where
     ) -> Result<Option<&'a [u8]>, &'static str> {
         let mut reader = Reader(entries);
         let mut last = None;
+        // A replica that lives on may have the newest, whichever life has made the record.
+        let lives_on = self.is_reconciling() && !mutant!("meerkat_survivor_takes_in_as_a_learner");
+        let life = (!lives_on).then_some(self.life);
         while !reader.0.is_empty() {
             let Ok((key, meta, content)) = read_entry(&mut reader) else {
                 return Err("meerkat: damaged chunk");
@@ -333,10 +336,13 @@ where
                 continue;
             }
             let by = self.shares_logs().then_some(self.config.lane);
-            let lost = install_entry(&mut self.table, (key, meta, content), self.life, by);
-            if let Some(version) = lost.filter(|_| by.is_none()) {
+            let lost = install_entry(&mut self.table, (key, meta, content), life, by);
+            if let Some(version) = lost {
                 effects.probe("meerkat: a version that others have lost goes");
-                if !mutant!("meerkat_lost_version_comes_back") {
+                if by.is_some() {
+                    // There is no order between the logs.
+                    self.has_replaced_lost = !mutant!("meerkat_outdated_logs_not_told_of");
+                } else if !mutant!("meerkat_lost_version_comes_back") {
                     self.append_gone(key, version, effects);
                 }
             }
@@ -518,19 +524,21 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
     }
 }
 
-/// Takes a copied version over where it is newer than what is here. `by` is the lane whose log has it, if
-/// that matters. Gives the version that has gone, if an earlier life has left a newer one: those that hold
-/// everything have lost it.
+/// Takes a copied version over where it is newer than what is here: than what this life has, if it is a learner's.
+/// `by` is the lane whose log has it, if that matters. Gives the version that has gone, if an earlier life has left
+/// a newer one: those that hold everything have lost it.
 pub(crate) fn install_entry<T: Table<Meta = Meta>>(
     table: &mut T,
     (key, meta, content): Entry<'_>,
-    life: u32,
+    life: Option<u32>,
     by: Option<LaneId>,
 ) -> Option<Timestamp> {
     let write = content.map_or(Write::Delete, Write::Set);
     let mut record = table.lock_key(key, write.len());
     let former = record.meta().wts;
-    claim(&mut record, life);
+    if let Some(life) = life {
+        claim(&mut record, life);
+    }
     let has_gone = former > meta.wts && record.meta().wts != former;
     if meta.wts > record.meta().wts {
         install(&mut record, meta.wts, None, write);

@@ -332,7 +332,7 @@ where
                 return Err(DAMAGED);
             }
             let by = (self.config.lanes > 1).then_some(self.config.lane);
-            install_entry(&mut self.table, entry, self.life, by);
+            install_entry(&mut self.table, entry, Some(self.life), by);
         }
         Ok(())
     }

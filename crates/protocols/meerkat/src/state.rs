@@ -288,6 +288,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) handed: Unhashed<Option<Box<Restored>>>,
     /// Whether the driver keeps what is appended.
     pub(crate) keeps_log: Unhashed<bool>,
+    /// Whether another lane's log may have a newer version of what this lane has copied, one that is lost.
+    pub(crate) has_replaced_lost: bool,
     /// The floor when the last snapshot began, and whether that was handed out to its end.
     pub(crate) saved: Unhashed<(u64, bool)>,
 }
@@ -371,6 +373,7 @@ where
             takes_in: false,
             handed: Unhashed::default(),
             keeps_log: Unhashed::default(),
+            has_replaced_lost: false,
             saved: Unhashed::default(),
             config,
         }
@@ -536,6 +539,17 @@ where
     pub fn is_caught_up(&self) -> bool {
         let is_whole = self.active || self.copying.is_done() && self.is_copy_durable();
         self.phase == Phase::Normal && is_whole
+    }
+
+    /// Whether the log of another lane may have a version that is lost, in the place of which this lane has copied
+    /// an older one.
+    pub fn outdates_logs(&self) -> bool {
+        self.has_replaced_lost
+    }
+
+    /// The log of every lane begins behind all that this one has copied.
+    pub fn logs_renewed(&mut self) {
+        self.has_replaced_lost = false;
     }
 
     /// Records that were copied from another replica to catch up.

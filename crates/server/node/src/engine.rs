@@ -317,6 +317,16 @@ impl KeyspaceLane {
         each!(&self.engine, engine => engine.is_in_doubt())
     }
 
+    /// Whether logs of other lanes may bring back what this one's copy has replaced; see
+    /// [`Engine::outdates_logs`].
+    pub fn outdates_logs(&self) -> bool {
+        each!(&self.engine, engine => engine.outdates_logs())
+    }
+
+    pub(crate) fn logs_renewed(&mut self) {
+        each!(&mut self.engine, engine => engine.logs_renewed());
+    }
+
     /// How many live members besides this node have what it changes, if that follows from the view.
     pub(crate) fn other_copies(&self) -> Option<usize> {
         self.capabilities.spreads.then(|| each!(&self.engine, engine => engine.other_copies()))

@@ -20,6 +20,7 @@ use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::pubsub::PubSub;
 use crate::questions::Question;
+use crate::renewal::Renewal;
 use crate::room::Room;
 use crate::sessions::Sessions;
 use crate::tracking::Tracking;
@@ -79,6 +80,7 @@ pub struct Lane {
     pub(crate) listings: Listings,
     pub(crate) pubsub: PubSub,
     guests: Guests,
+    pub(crate) renewal: Renewal,
     pub(crate) sessions: Sessions,
     pub(crate) rng: Rng,
     pub(crate) parking: Parking,
@@ -128,6 +130,7 @@ impl Lane {
             listings: Listings::default(),
             pubsub: PubSub::default(),
             guests: Guests::default(),
+            renewal: Renewal::default(),
             sessions,
             rng,
             parking: Parking::default(),
@@ -365,6 +368,8 @@ impl Lane {
                 self.answer_internal(out);
             }
             Mail::Save => self.ask_snapshot(),
+            Mail::Renew { from, number } => self.renew_log(from, number),
+            Mail::Renewed { from, number } => self.lane_renewed(from, number),
             Mail::AwaitLog { from, snapshot } => self.await_log(from, snapshot, out),
             Mail::LogDurable { from, snapshot } => self.log_of_lane_is_durable(from, snapshot),
             Mail::Flush { from, keyspace, tag } => self.flushes.begin(from, keyspace, tag),

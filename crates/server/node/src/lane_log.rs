@@ -49,6 +49,8 @@ pub(crate) struct LaneLog {
     pub(crate) snapshots: Snapshots,
     /// Lanes whose snapshots wait until this log is durable up to a place.
     awaited: Vec<(Lsn, LaneId, u32)>,
+    /// Lanes that wait for a snapshot, by its number, and their questions.
+    renewals: Vec<(u32, LaneId, u32)>,
     /// Why the process must end.
     failed: Option<String>,
     pub(crate) facts: LogFacts,
@@ -88,6 +90,7 @@ impl LaneLog {
             copied: (Epoch(0), Lsn::START),
             snapshots,
             awaited: Vec::new(),
+            renewals: Vec::new(),
             failed: None,
             facts,
         };
@@ -289,6 +292,22 @@ impl LaneLog {
         }
     }
 
+    /// A lane waits for a snapshot that begins later than now. The one that is under way doesn't.
+    fn renew(&mut self, lane: LaneId, number: u32) {
+        self.renewals.retain(|(_, asked_by, _)| *asked_by != lane);
+        let next = self.snapshots.next_number();
+        let next = if mutant!("node_snapshot_under_way_renews") { next - 1 } else { next };
+        self.renewals.push((next, lane, number));
+        self.snapshots.ask();
+    }
+
+    /// The lanes that need not wait any longer, and their questions.
+    fn renewed(&mut self) -> impl Iterator<Item = (LaneId, u32)> {
+        let newest = self.snapshots.newest_number();
+        let over = self.renewals.extract_if(.., move |(snapshot, ..)| *snapshot <= newest);
+        over.map(|(_, lane, number)| (lane, number))
+    }
+
     fn fail(&mut self, error: &str) {
         self.failed.get_or_insert_with(|| disk_failed(error));
     }
@@ -452,6 +471,7 @@ impl Lane {
         }
         if is_of_snapshot {
             self.tell_saving();
+            self.tell_renewed(out);
         }
         if let Some(durable) = durable {
             self.tell_snapshots(durable, out);
@@ -521,6 +541,21 @@ impl Lane {
             log.snapshots.ask();
         }
         self.tell_saving();
+    }
+
+    /// Asks for a snapshot of this lane that begins later than now, for another one.
+    pub(crate) fn renew_log(&mut self, lane: LaneId, number: u32) {
+        if let Some(log) = &mut self.log {
+            log.renew(lane, number);
+        }
+        self.tell_saving();
+    }
+
+    /// Tells the lanes that have waited for the newest snapshot.
+    fn tell_renewed(&mut self, out: &mut Outbox) {
+        let Some(log) = &mut self.log else { return };
+        let told = log.renewed();
+        out.mail.extend(told.map(|(lane, number)| (lane, Mail::Renewed { from: self.id, number })));
     }
 
     /// Has the other lanes see whether this one writes a snapshot.

@@ -48,6 +48,7 @@ mod pins;
 mod pubsub;
 mod questions;
 mod recovery;
+mod renewal;
 mod room;
 mod sessions;
 mod shared;

@@ -152,6 +152,20 @@ pub enum Mail {
     },
     /// Write a snapshot of the receiving lane.
     Save,
+    /// Write a snapshot of the receiving lane that begins later than now, and say when it is there.
+    Renew {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The question as that lane knows it.
+        number: u32,
+    },
+    /// The answer to [`Mail::Renew`]: it is.
+    Renewed {
+        /// The lane whose snapshot it is.
+        from: LaneId,
+        /// The question as the receiving lane knows it.
+        number: u32,
+    },
     /// Say when the log of the receiving lane is durable as far as it is now.
     AwaitLog {
         /// Where the answer goes.

@@ -74,6 +74,7 @@ pub(crate) struct Snapshots {
     newest_bytes: u64,
     /// When the newest one of this process was complete, and how long it took.
     newest_at: Option<UnixMillis>,
+    newest_number: u32,
     begun_at: Instant,
     took_seconds: u64,
     completed: u64,
@@ -105,6 +106,7 @@ impl Snapshots {
             not_before: Instant::ZERO,
             newest_bytes: 0,
             newest_at: None,
+            newest_number: 0,
             begun_at: Instant::ZERO,
             took_seconds: 0,
             completed: 0,
@@ -135,6 +137,16 @@ impl Snapshots {
     /// When the newest one of this process was complete.
     pub(crate) fn newest_at(&self) -> Option<UnixMillis> {
         self.newest_at
+    }
+
+    /// The number of the next one that begins.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.begun + 1
+    }
+
+    /// The number of the newest one of this process that is complete; 0 before the first.
+    pub(crate) fn newest_number(&self) -> u32 {
+        self.newest_number
     }
 
     /// Whether one should begin.
@@ -251,6 +263,7 @@ impl Snapshots {
             SnapshotEvent::Durable { recyclable } => {
                 self.newest_bytes = bytes;
                 self.newest_at = Some(now.wall());
+                self.newest_number = number;
                 self.completed += 1;
                 Some(Ended::Durable { recyclable })
             }

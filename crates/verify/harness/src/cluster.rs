@@ -343,7 +343,12 @@ impl<S: Subject> Cluster<S> {
 
     /// The machine of lane 0 of a node.
     pub fn machine(&mut self, node: u16) -> &mut S::Machine {
-        self.host_mut(node).machine_mut()
+        self.machine_on(node, 0)
+    }
+
+    /// The machine of a lane of a node.
+    pub fn machine_on(&mut self, node: u16, lane: u16) -> &mut S::Machine {
+        &mut self.host_mut(node).machines[usize::from(lane)]
     }
 
     /// How often a rare branch was reached.

@@ -332,6 +332,7 @@ impl World {
             self.note_lost_in_doubt(&view);
         }
         self.note_back(&view);
+        self.nodes[node].check_logs_renewed();
         if let Some(ruin) = self.ruin.as_mut().filter(|ruin| ruin.cluster != view.cluster) {
             ruin.is_over = true;
         }

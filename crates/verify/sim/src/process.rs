@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use quorate_machine::ValueKind;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{
-    Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Now, Timestamp, UnixNanos,
-};
+use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, Timestamp, UnixNanos};
 
 use crate::collections;
 use crate::disks::NodeDisk;
@@ -285,10 +283,11 @@ impl World {
         self.changed();
         self.died.push(node);
         self.forget_requests(node);
-        self.nodes[node].up = false;
-        if self.survivors(NodeSet::EMPTY).is_empty() {
+        // By the view of those that ran until now: one that has missed it may take itself for a member.
+        if self.survivors([id].into_iter().collect()).is_empty() {
             self.powerless_at = Some(time);
         }
+        self.nodes[node].up = false;
         self.nodes[node].life += 1;
         self.nodes[node].link += 1;
         self.trace.event(&[time, 2, u64::from(id.0)], || format!("{} kill {id:?}", At(time)));

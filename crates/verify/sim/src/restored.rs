@@ -9,7 +9,7 @@ use std::fmt;
 
 use quorate_node::{Durability, KeyspaceLane};
 use quorate_rifl::{Kept, LeaseId};
-use quorate_types::Timestamp;
+use quorate_types::{Role, Timestamp};
 
 use crate::process::{Entry, Node, each_record, only_in};
 use crate::world::World;
@@ -51,9 +51,30 @@ impl World {
 }
 
 impl Node {
+    /// A node that counts as one that has everything would have it again after a restart.
+    pub(crate) fn check_logs_renewed(&self) {
+        let engines = self.config.keyspaces.iter().flat_map(|keyspace| {
+            self.lanes.iter().filter_map(|host| host.lane.engine(keyspace.id))
+        });
+        let outdates = engines.into_iter().any(KeyspaceLane::outdates_logs);
+        assert!(
+            !outdates || !self.is_active(),
+            "{:?} is active, and the log of one lane has what another has let go of",
+            self.id
+        );
+    }
+
+    /// Whether its process is an active member of the view that it has.
+    fn is_active(&self) -> bool {
+        let lane = self.lane(0);
+        let own = lane.view().member(self.id);
+        own.is_some_and(|it| it.incarnation == lane.incarnation() && it.role == Role::Active)
+    }
+
     fn unlogged(&mut self, time: u64) -> Option<Unlogged> {
         let now = self.clock(time);
-        let (id, disk) = (self.id, self.disk.as_mut()?);
+        let (id, is_active) = (self.id, self.is_active());
+        let disk = self.disk.as_mut()?;
         for (number, host) in self.lanes.iter().enumerate() {
             let (appended, durable) = host.lane.log_ends().expect("a node with a disk has logs");
             if appended != durable {
@@ -80,8 +101,10 @@ impl Node {
                 records
             };
             let (mut has, mut logged) = (records(&self.shared), records(&restored));
-            if !engines().all(KeyspaceLane::is_caught_up) {
-                // What its engine has in its logs may not have come to the records yet.
+            let waits = !is_active && engines().any(KeyspaceLane::outdates_logs);
+            if waits || !engines().all(KeyspaceLane::is_caught_up) {
+                // What its engine has in its logs may not have come to the records yet, and what it has let go of
+                // leaves the logs with the next snapshots, before it counts as caught up.
                 let newer = |of: &str, version: Timestamp| {
                     logged.iter().any(|((key, ..), logged)| key == of && *logged > version)
                 };

@@ -404,6 +404,105 @@ fn what_left_the_base_stays_away_whichever_log_has_it() {
     }
 }
 
+/// All lose power, nodes 1 and 2 the last value of a key with it, and node 3 comes back when they have gone on
+/// without: it takes over the value that they have. The one that is lost stays in the log of the lane that has
+/// appended it, so the lane that has copied asks for snapshots, and with them it is gone.
+#[test]
+fn a_lost_version_leaves_the_logs_of_all_lanes_with_their_snapshots() {
+    let keys = keys();
+    let mut comes_back = 0;
+    for (lane, key) in (0..LANES).flat_map(|lane| keys.iter().map(move |key| (lane, key))) {
+        for saves in [false, true] {
+            let mut nodes = Nodes::of(3, Logs::Async);
+            nodes.run(1, 0, &format!("write={key}:kept"));
+            nodes.0.run_for(SETTLE);
+            let length = |nodes: &Nodes, node, lane| nodes.0.log_of(node, lane).len();
+            let kept = [1, 2].map(|node| [0, 1].map(|lane| length(&nodes, node, lane)));
+            nodes.run(3, lane, &format!("write={key}:lost"));
+            NODES.iter().for_each(|node| nodes.0.cut_power_unflushed(*node));
+            for (node, kept) in [1, 2].into_iter().zip(kept) {
+                for (lane, kept) in (0..LANES).zip(kept) {
+                    nodes.0.rot_end(node, lane, length(&nodes, node, lane) - kept);
+                }
+                nodes.0.restart(node, 51 + u64::from(node));
+            }
+            nodes.0.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Down)]);
+            nodes.0.run_for(SETTLE);
+            nodes.0.restart(3, 57);
+            assert_eq!(nodes.stored(3, key).as_deref(), Some("lost"));
+            nodes.0.set_role(3, Role::Shadow);
+            nodes.0.run_for(SETTLE);
+            nodes.assert_everywhere(key, Some("kept"));
+            let machines = |nodes: &mut Nodes| {
+                let of = |lane| {
+                    let machine = nodes.0.machine_on(3, lane);
+                    (machine.is_caught_up(), machine.outdates_logs())
+                };
+                (0..LANES).map(of).collect::<Vec<_>>()
+            };
+            let lanes = machines(&mut nodes);
+            assert!(lanes.iter().all(|(is_caught_up, _)| *is_caught_up));
+            assert!(lanes.iter().any(|(_, outdates)| *outdates), "{key} of lane {lane}");
+            if saves {
+                (0..LANES).for_each(|lane| nodes.0.save(3, lane));
+                (0..LANES).for_each(|lane| nodes.0.machine_on(3, lane).logs_renewed());
+                assert!(machines(&mut nodes).iter().all(|(_, outdates)| !*outdates));
+            }
+            nodes.0.flush_log(3);
+            nodes.0.cut_power_unflushed(3);
+            nodes.0.restart(3, 58);
+            let stored = nodes.stored(3, key);
+            match saves {
+                true => assert_eq!(stored.as_deref(), Some("kept"), "{key} of lane {lane}"),
+                false => comes_back += usize::from(stored.as_deref() == Some("lost")),
+            }
+        }
+    }
+    assert!(comes_back > 0, "it takes snapshots");
+}
+
+/// A snapshot is taken while a learner compares, and has a key of which the learner lets go later. The deletion is
+/// not forgotten with that snapshot: another lane's log may still have the key.
+#[test]
+fn what_leaves_the_base_after_a_snapshot_stays_away() {
+    let keys = keys();
+    for (lane, key) in (0..LANES).flat_map(|lane| keys.iter().map(move |key| (lane, key))) {
+        let mut nodes = Nodes::new();
+        nodes.run(1, lane, &format!("write={key}:old write=stays:1"));
+        nodes.0.run_for(SETTLE);
+        nodes.0.cut_power_unflushed(3);
+        nodes.0.set_role(3, Role::Down);
+        nodes.0.deliver_all();
+        nodes.run(1, 1 - lane, &format!("del={key}"));
+        for _ in 0..3 {
+            for node in [1, 2] {
+                (0..LANES).for_each(|lane| nodes.0.save(node, lane));
+            }
+            nodes.0.run_for(SETTLE);
+        }
+        nodes.0.restart(3, 7);
+        nodes.0.set_role(3, Role::Shadow);
+        // It hears of the floor, and of no difference.
+        for _ in 0..6 {
+            nodes.0.run_some(SETTLE / 6, |packet| {
+                !packet.is(1, 3, "compared") && !packet.is(2, 3, "compared")
+            });
+            assert!(nodes.has_record(3, key));
+            (0..LANES).for_each(|lane| nodes.0.save(3, lane));
+        }
+        nodes.0.run_for(SETTLE);
+        nodes.0.set_role(3, Role::Active);
+        nodes.0.run_for(SETTLE);
+        for lane in (0..LANES).rev() {
+            nodes.0.save(3, lane);
+            nodes.0.run_for(SETTLE);
+            nodes.lose_power();
+            nodes.assert_everywhere(key, None);
+            nodes.assert_everywhere("stays", Some("1"));
+        }
+    }
+}
+
 /// Random schedules: what was answered is there, once, in lists and in values; all replicas agree.
 fn run(seed: u64) {
     let mut rng = Rng::new(seed);

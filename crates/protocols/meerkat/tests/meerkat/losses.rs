@@ -285,6 +285,40 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
 
 /// Nodes 2 and 3 lose power soon after an epoch has begun, and their logs have nothing of it. They have gone on
 /// in it, perhaps; once nobody is missing, what node 1 knows of it is all there is.
+/// Node 1 was expelled once, and has begun another life. It lives on when the others lose the last value of a key
+/// with their power, and takes in what they have kept: nothing of it is newer, whichever life has made the record.
+#[test]
+fn who_lives_on_in_a_second_life_takes_in_nothing_older() {
+    let mut cluster = lossy(3, |_| {});
+    cluster.run(1, "write=k:u");
+    cluster.run_for(Duration::from_secs(1));
+    cluster.expel(&[1]);
+    cluster.run_for(Duration::from_secs(1));
+    cluster.begin_life(1);
+    cluster.set_role(1, Role::Shadow);
+    cluster.run_for(Duration::from_secs(1));
+    assert!(cluster.machine(1).is_caught_up());
+    cluster.set_role(1, Role::Active);
+    cluster.run_for(Duration::from_secs(1));
+    cluster.run(2, "write=l:u");
+    cluster.run_for(Duration::from_secs(1));
+    let before = [2, 3].map(|node| (node, cluster.log_of(node, 0).len()));
+    let tag = cluster.submit(2, "write=k:v write=l:v");
+    cluster.run_for(Duration::from_millis(100));
+    cluster.assert_done(tag);
+    cluster.run_for(Duration::from_secs(2));
+    before.into_iter().for_each(|(node, kept)| cluster.lose_power_but_keep(node, kept));
+    cluster.restart(3, 103);
+    cluster.install(&[(1, Role::Active), (2, Role::Down), (3, Role::Shadow)]);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.restart(2, 104);
+    cluster.set_role(2, Role::Shadow);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.activate_shadows();
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.assert_everywhere("l", Some("v"));
+}
+
 #[test]
 fn members_that_have_forgotten_the_whole_epoch_are_not_waited_for() {
     for decided in [false, true] {

@@ -99,10 +99,14 @@ impl Lane {
         let has_all = engines.next().is_none_or(KeyspaceLane::is_caught_up)
             && (mutant!("node_first_keyspace_is_all") || engines.all(KeyspaceLane::is_caught_up));
         if !copies || !has_all || !self.sessions.is_synced() {
+            self.renewal.abandon();
             return;
         }
         let epoch = self.view.epoch;
         if self.log.as_mut().is_some_and(|log| !log.keeps_copy(epoch)) {
+            return;
+        }
+        if !self.are_logs_renewed(out) {
             return;
         }
         match &mut self.control {

@@ -346,6 +346,27 @@ fn a_snapshot_replaces_what_came_before_it() {
 }
 
 #[test]
+fn a_log_is_renewed_by_a_snapshot_that_begins_later() {
+    let mut host = Host::new();
+    host.settle();
+    let (asking, other, now) = (LaneId(1), LaneId(2), host.now);
+    let told = |host: &mut Host| host.log.renewed().collect::<Vec<_>>();
+    host.log.renew(asking, 3);
+    assert!(host.log.snapshots.is_due(now.monotonic) && told(&mut host).is_empty());
+    let start = host.log.log.appended();
+    host.log.snapshots.begin(now, start, &mut host.log.requests);
+    // This one may have what they have let go of meanwhile.
+    host.log.renew(asking, 4);
+    host.log.renew(other, 1);
+    host.log.end_snapshot(BTreeSet::new());
+    host.settle();
+    assert!(told(&mut host).is_empty() && host.log.snapshots.is_due(now.monotonic));
+    host.snapshot(&[]);
+    assert_eq!(told(&mut host), [(asking, 4), (other, 1)]);
+    assert!(told(&mut host).is_empty() && !host.log.snapshots.is_due(now.monotonic));
+}
+
+#[test]
 fn a_snapshot_is_due_once_the_log_has_grown_and_not_sooner_than_the_last_one_was_large() {
     let mut host = Host::new();
     host.settle();
