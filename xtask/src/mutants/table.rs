@@ -184,6 +184,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_grant_before_the_time_is_known",
+        home: "rifl",
+        guard: "a lane grants nothing before it has heard what time it is",
+        checks: &[Tests("rifl", "leases::")],
+        in_gate: true,
+    },
+    Mutant {
         name: "rifl_successor_deaf",
         home: "rifl",
         guard: "a successor hears all clocks before it answers",

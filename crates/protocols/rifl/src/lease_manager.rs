@@ -356,8 +356,11 @@ impl LeaseManager {
 
     /// Whether the longest grant possible now is nearly a full term.
     fn is_fresh(&self, now: Now) -> bool {
+        // A lane that has heard nobody does not know what time it is: its clock may show the time since its
+        // machine began.
+        let knows_time = self.bound > 0 || mutant!("rifl_grant_before_the_time_is_known");
         let lag = self.clock(now).saturating_sub(self.bound);
-        lag <= (self.config.term / 16).as_nanos() as u64
+        knows_time && lag <= (self.config.term / 16).as_nanos() as u64
     }
 
     fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {

@@ -198,7 +198,11 @@ impl Cluster {
     }
 
     fn set_clocks(&mut self, node: u16, ahead: i64) {
-        let origin = self.rng.below(1_000_000) * MS;
+        // Some machines have just begun.
+        let origin = match self.rng.below(4) {
+            0 => self.rng.below(TERM / 16),
+            _ => self.rng.below(1_000_000) * MS,
+        };
         let fast_ppm = self.rng.below(1_000) as i64 - 500;
         self.set_clock(node, Clock { origin, fast_ppm, ahead });
     }

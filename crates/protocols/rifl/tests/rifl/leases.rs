@@ -148,6 +148,25 @@ fn nothing_is_granted_beyond_what_all_clocks_have_passed() {
 }
 
 #[test]
+fn nothing_is_granted_before_the_time_is_known() {
+    for seed in 0..60 {
+        let mut cluster = Cluster::new(3, seed);
+        // It has its first view, and has heard nobody.
+        let tag = cluster.request(2, Request::Open);
+        assert_eq!(cluster.outcome(tag), None, "seed {seed}");
+        cluster.run(TERM / 4);
+        let Some(Answer::Granted(grant)) = cluster.outcome(tag).cloned() else {
+            panic!("seed {seed}")
+        };
+        let now = cluster.now_at(1);
+        assert!(
+            cluster.machine(1).clock(now) < grant.until,
+            "seed {seed}: it is over for the others"
+        );
+    }
+}
+
+#[test]
 fn the_eldest_takes_over_what_its_owner_has_left() {
     let mut cluster = Cluster::new(3, 8);
     let grant = cluster.open(1);
