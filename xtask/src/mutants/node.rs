@@ -87,8 +87,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "node_lease_checked_before_read",
         home: "node",
         guard: "the lease is checked after the value was copied (H3)",
-        checks: &[SWEEP],
-        in_gate: false,
+        checks: &[Tests("node", "an_answer_waits_for_the_next_lease_of_the_same_life")],
+        in_gate: true,
     },
     Mutant {
         name: "node_earlier_life_acts",

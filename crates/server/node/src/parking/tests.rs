@@ -114,6 +114,7 @@ fn ops_that_wait_in_vain_are_refused_and_so_is_what_follows() {
 #[test]
 fn an_answer_waits_for_the_next_lease_of_the_same_life() {
     let mut alone = Alone::serving();
+    alone.lane.begin_turn(alone.now);
     assert!(alone.read().is_some());
     alone.stall(NodeConfig::LEASE * 2);
     assert_eq!(alone.seal(), Seal::Waits);
