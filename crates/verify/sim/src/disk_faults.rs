@@ -151,10 +151,15 @@ impl World {
         self.rot = Rot { at: self.time, sound };
     }
 
-    /// Whether the disk of a node may be damaged: it has just gone down, and a majority keeps everything.
+    /// Whether the disk of a node may be damaged: it has just gone down, and a majority keeps everything. Where
+    /// the others can have a view without those that went with it, these do not count: out of the view, what
+    /// they have kept is of no use, and a person would have to say how to go on (seed 167,592 of Meerkat).
     pub(crate) fn may_rot(&self, node: usize) -> bool {
         let this = &self.nodes[node];
+        let up: NodeSet = self.nodes.iter().filter(|node| node.up).map(|node| node.id).collect();
+        let goes_on = self.newest_view().is_some_and(|view| up.is_majority_of(view.voters()));
         let sound = self.rot.sound.without(this.id);
+        let sound = if goes_on { sound.intersection(up) } else { sound };
         this.disk.is_some()
             && !this.up
             && self.rot.at == self.time
