@@ -91,6 +91,26 @@ impl Nodes {
         Self(cluster)
     }
 
+    /// Node 3 has lost power with a key in the log of a lane; the others have deleted it since, by another lane,
+    /// and forgotten that they have.
+    fn that_have_forgotten(key: &str, lane: u16) -> Self {
+        let mut nodes = Self::new();
+        nodes.run(1, lane, &format!("write={key}:old write=stays:1"));
+        nodes.0.run_for(SETTLE);
+        nodes.0.cut_power_unflushed(3);
+        nodes.0.set_role(3, Role::Down);
+        nodes.0.deliver_all();
+        nodes.run(1, 1 - lane, &format!("del={key}"));
+        for _ in 0..3 {
+            for node in [1, 2] {
+                (0..LANES).for_each(|lane| nodes.0.save(node, lane));
+            }
+            nodes.0.run_for(SETTLE);
+        }
+        assert!(!nodes.has_record(1, key));
+        nodes
+    }
+
     fn submit(&mut self, node: u16, lane: u16, text: &str) -> u64 {
         let (tag, command) = (self.0.tag(), txn(text));
         let request = Request { origin: 1_000 + tag.0, command };
@@ -376,20 +396,7 @@ fn what_has_waited_for_another_lanes_log_is_in_one_log_then() {
 fn what_left_the_base_stays_away_whichever_log_has_it() {
     let keys = keys();
     for (lane, key) in (0..LANES).flat_map(|lane| keys.iter().map(move |key| (lane, key))) {
-        let mut nodes = Nodes::new();
-        nodes.run(1, lane, &format!("write={key}:old write=stays:1"));
-        nodes.0.run_for(SETTLE);
-        nodes.0.cut_power_unflushed(3);
-        nodes.0.set_role(3, Role::Down);
-        nodes.0.deliver_all();
-        nodes.run(1, 1 - lane, &format!("del={key}"));
-        for _ in 0..3 {
-            for node in [1, 2] {
-                (0..LANES).for_each(|lane| nodes.0.save(node, lane));
-            }
-            nodes.0.run_for(SETTLE);
-        }
-        assert!(!nodes.has_record(1, key));
+        let mut nodes = Nodes::that_have_forgotten(key, lane);
         nodes.0.restart(3, 7);
         nodes.0.set_role(3, Role::Shadow);
         nodes.0.run_for(SETTLE);
@@ -467,19 +474,7 @@ fn a_lost_version_leaves_the_logs_of_all_lanes_with_their_snapshots() {
 fn what_leaves_the_base_after_a_snapshot_stays_away() {
     let keys = keys();
     for (lane, key) in (0..LANES).flat_map(|lane| keys.iter().map(move |key| (lane, key))) {
-        let mut nodes = Nodes::new();
-        nodes.run(1, lane, &format!("write={key}:old write=stays:1"));
-        nodes.0.run_for(SETTLE);
-        nodes.0.cut_power_unflushed(3);
-        nodes.0.set_role(3, Role::Down);
-        nodes.0.deliver_all();
-        nodes.run(1, 1 - lane, &format!("del={key}"));
-        for _ in 0..3 {
-            for node in [1, 2] {
-                (0..LANES).for_each(|lane| nodes.0.save(node, lane));
-            }
-            nodes.0.run_for(SETTLE);
-        }
+        let mut nodes = Nodes::that_have_forgotten(key, lane);
         nodes.0.restart(3, 7);
         nodes.0.set_role(3, Role::Shadow);
         // It hears of the floor, and of no difference.

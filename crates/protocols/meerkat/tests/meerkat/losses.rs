@@ -283,8 +283,6 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
     cluster.assert_everywhere("k", Some("uv123"));
 }
 
-/// Nodes 2 and 3 lose power soon after an epoch has begun, and their logs have nothing of it. They have gone on
-/// in it, perhaps; once nobody is missing, what node 1 knows of it is all there is.
 /// Node 1 was expelled once, and has begun another life. It lives on when the others lose the last value of a key
 /// with their power, and takes in what they have kept: nothing of it is newer, whichever life has made the record.
 #[test]
@@ -319,6 +317,8 @@ fn who_lives_on_in_a_second_life_takes_in_nothing_older() {
     cluster.assert_everywhere("l", Some("v"));
 }
 
+/// Nodes 2 and 3 lose power soon after an epoch has begun, and their logs have nothing of it. They have gone on
+/// in it, perhaps; once nobody is missing, what node 1 knows of it is all there is.
 #[test]
 fn members_that_have_forgotten_the_whole_epoch_are_not_waited_for() {
     for decided in [false, true] {
