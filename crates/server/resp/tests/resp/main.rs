@@ -10,7 +10,6 @@ mod numbering;
 mod operators;
 mod pipeline;
 mod pubsub;
-mod script_kill;
 mod script_messages;
 mod scripts;
 mod sessions;

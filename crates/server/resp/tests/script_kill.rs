@@ -1,4 +1,5 @@
-//! `SCRIPT KILL` and `FUNCTION KILL`. Alone in its process: they are for every script that runs there.
+//! `SCRIPT KILL` and `FUNCTION KILL` stop every script that runs in the process, so this is a program of
+//! its own: among the tests of `resp` it would stop their scripts, and find them where none should run.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
