@@ -260,6 +260,12 @@ pub trait Engine:
     /// The log of every lane begins behind what this lane has copied.
     fn logs_renewed(&mut self) {}
 
+    /// The commits that were answered here and of which some replica may not have heard: the version, and
+    /// those replicas. For checks in a simulation.
+    fn untold(&self) -> Vec<(u64, NodeSet)> {
+        Vec::new()
+    }
+
     /// How many live members besides this node have a copy of a key that this node changes: of the
     /// key with the fewest.
     fn other_copies(&self) -> usize {

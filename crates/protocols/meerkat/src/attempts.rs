@@ -64,9 +64,9 @@ impl Attempts {
         self.updates.front().copied()
     }
 
-    /// The updates under way, the oldest first.
-    pub(crate) fn updates(&self) -> impl Iterator<Item = &Attempt> {
-        self.updates.iter().filter_map(|version| self.get(version))
+    /// The updates under way with their versions, the oldest first.
+    pub(crate) fn updates(&self) -> impl Iterator<Item = (u64, &Attempt)> {
+        self.updates.iter().filter_map(|version| Some((*version, self.get(version)?)))
     }
 
     /// All versions, ascending, as a list of its own: the attempts may change while it is followed.

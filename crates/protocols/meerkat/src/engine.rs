@@ -7,7 +7,9 @@ use quorate_engine::{
     Readable,
 };
 use quorate_machine::{Command, Effects, LaneShared, Table};
-use quorate_types::{Duration, EngineId, Incarnation, NodeId, Now, Tag, Timestamp, WriterId};
+use quorate_types::{
+    Duration, EngineId, Incarnation, NodeId, NodeSet, Now, Tag, Timestamp, WriterId,
+};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::{Config, Isolation, Meerkat, Message, Meta, Pending};
@@ -247,6 +249,10 @@ where
 
     fn logs_renewed(&mut self) {
         Self::logs_renewed(self);
+    }
+
+    fn untold(&self) -> Vec<(u64, NodeSet)> {
+        Self::untold(self)
     }
 
     fn is_caught_up(&self) -> bool {

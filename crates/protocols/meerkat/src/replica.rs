@@ -636,9 +636,9 @@ where
         let undecided = self.suspects.oldest(is_undecided);
         let undecided = undecided.and_then(|(key, _)| records.get(&key));
         // Own transactions are not suspected; their attempts tell how old they are.
-        let own = self.attempts.updates().find(|attempt| attempt.is_open_update());
+        let own = self.attempts.updates().find(|(_, attempt)| attempt.is_open_update());
         let oldest = undecided.map(|record| record.since).into_iter();
-        let oldest = oldest.chain(own.map(|attempt| attempt.started)).min();
+        let oldest = oldest.chain(own.map(|(_, attempt)| attempt.started)).min();
         self.table.set_cell(OLDEST, oldest.unwrap_or(now.monotonic).0);
         let oldest = self.table.least(OLDEST);
         while let Some((_, record)) = self.footprints.front()

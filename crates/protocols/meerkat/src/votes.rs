@@ -1,5 +1,7 @@
 //! The coordinator: counts votes and acceptances, decides, and tells everybody (§5.2.2, §5.2.3).
 
+use alloc::vec::Vec;
+
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
@@ -381,6 +383,19 @@ where
             return group.live.without(self.config.node);
         }
         group.live.union(group.learners).without(self.config.node)
+    }
+
+    /// The transactions that have committed here of which some replica may not have heard, and those replicas;
+    /// for checks in a simulation.
+    pub fn untold(&self) -> Vec<(u64, NodeSet)> {
+        let lacking = |attempt: &Attempt| {
+            let parts = attempt.parts.iter();
+            let lacking = parts.map(|part| self.others(part.partition).difference(part.acked));
+            lacking.fold(NodeSet::EMPTY, NodeSet::union)
+        };
+        let commit = Stage::Closing { commit: true };
+        let commits = self.attempts.updates().filter(|(_, attempt)| attempt.stage == commit);
+        commits.map(|(version, attempt)| (version, lacking(attempt))).collect()
     }
 
     /// Forgets a decided attempt once every replica knows its end. Returns whether it did: then

@@ -323,6 +323,11 @@ impl KeyspaceLane {
         each!(&self.engine, engine => engine.outdates_logs())
     }
 
+    /// The commits of which some replica may not have heard; see [`Engine::untold`].
+    pub fn untold(&self) -> Vec<(u64, NodeSet)> {
+        each!(&self.engine, engine => engine.untold())
+    }
+
     pub(crate) fn logs_renewed(&mut self) {
         each!(&mut self.engine, engine => engine.logs_renewed());
     }

@@ -375,7 +375,11 @@ impl World {
 
     /// Ends a turn of a lane for its log: what it asks of the disk is under way from here on.
     pub(crate) fn write_log(&mut self, node: usize, lane: usize) {
-        let time = self.time;
+        if self.nodes[node].disk.is_none() {
+            return;
+        }
+        self.note_untold(node, lane);
+        let (time, answered) = (self.time, self.answered_since(node, lane));
         let this = &mut self.nodes[node];
         let (now, life) = (this.clock(time), this.life);
         let Some(disk) = &mut this.disk else { return };
@@ -383,7 +387,7 @@ impl World {
         assert_eq!(host.out.failed, None, "a process that ends does not write");
         host.lane.write_log(now, &mut host.out);
         if let Some(ends) = host.lane.log_ends() {
-            host.unflushed.note(time, ends);
+            host.unflushed.note(time, answered, ends);
         }
         let requests = std::mem::take(&mut host.out.disk);
         let ends = requests.len();

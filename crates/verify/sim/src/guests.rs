@@ -22,6 +22,7 @@ use quorate_wire::{GuestMessage, Header, Hello, Kind as Part, Welcome};
 use crate::network::{describe, hash};
 use crate::script::Process;
 use crate::trace::At;
+use crate::untold::Untold;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
 type Machine = Meerkat<MapTable<Meta>, Op>;
@@ -115,6 +116,8 @@ pub(crate) struct Guest {
     out: Out,
     backlog: Vec<Event>,
     wake_at: u64,
+    /// What it has committed without all replicas knowing it.
+    pub(crate) untold: Untold,
 }
 
 impl Guest {
@@ -189,6 +192,7 @@ impl World {
             out: Out::default(),
             backlog: Vec::new(),
             wake_at: u64::MAX,
+            untold: Untold::default(),
             rng,
         });
         self.start_guest(guest);
@@ -528,7 +532,11 @@ impl World {
     }
 
     fn flush_guest(&mut self, guest: usize) {
+        let time = self.time;
         let this = &mut self.guests[guest];
+        if let Some(stay) = &this.stay {
+            this.untold.note(time, this.keyspace, &stay.machine.untold());
+        }
         for (tag, outcome, at) in this.out.done.drain(..) {
             self.answers.push(Answer { tag, outcome, at });
         }

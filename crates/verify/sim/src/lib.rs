@@ -65,6 +65,7 @@ mod sweep;
 mod trace;
 mod transactions;
 mod turns;
+mod untold;
 mod world;
 
 pub use budget::{Cost, measure_costs};

@@ -2,10 +2,10 @@
 //! or of so many that nobody is left who has what some keys' replicas had promised.
 //!
 //! An update that is answered is in the logs of its replicas, and on their disks when the interval and a
-//! flush are over (docs/src/durability.md). So the world notes for each lane the time of the first entry that
-//! its disk may not have. When no node is left that runs, these say up to which time each node has kept
-//! everything, and what a keyspace may lose: what was answered later, and no more. Of each key that is a
-//! suffix of its versions.
+//! flush are over (docs/src/durability.md); `untold.rs` says where the answer comes before that. So the world
+//! notes for each lane the time of the first entry that its disk may not have. When no node is left that runs,
+//! these say up to which time each node has kept everything, and what a keyspace may lose: what was answered
+//! later, and no more. Of each key that is a suffix of its versions.
 //!
 //! All replicas had what was acknowledged, and all take in the newest that any has kept: so what the best of
 //! them has kept is not lost. But that takes a while. If that node is out of the view before the others have it,
@@ -31,21 +31,34 @@ const LATE_MAX: u64 = MS;
 
 /// When a lane has appended what its disk may not have yet, in order.
 #[derive(Default)]
-pub(crate) struct Unflushed(VecDeque<(u64, Lsn)>);
+pub(crate) struct Unflushed(VecDeque<Appended>);
+
+/// What a lane has appended in a turn.
+struct Appended {
+    at: u64,
+    /// The first time at which it may have been answered.
+    answered: u64,
+    end: Lsn,
+}
 
 impl Unflushed {
     /// Notes how far a log goes at the end of a turn, and how far it is durable.
-    pub(crate) fn note(&mut self, time: u64, (appended, durable): (Lsn, Lsn)) {
-        let known = self.0.back().map_or(durable, |(_, last)| *last);
-        if appended > known {
-            self.0.push_back((time, appended));
+    pub(crate) fn note(&mut self, at: u64, answered: u64, (end, durable): (Lsn, Lsn)) {
+        let known = self.0.back().map_or(durable, |last| last.end);
+        if end > known {
+            self.0.push_back(Appended { at, answered, end });
         }
-        while self.0.pop_front_if(|(_, lsn)| *lsn <= durable).is_some() {}
+        while self.0.pop_front_if(|first| first.end <= durable).is_some() {}
     }
 
     /// The time of the first entry that may not be durable.
     fn since(&self) -> Option<u64> {
-        self.0.front().map(|(time, _)| *time)
+        self.0.front().map(|first| first.at)
+    }
+
+    /// The first time at which what may not be durable may have been answered.
+    fn answered_since(&self) -> Option<u64> {
+        self.0.iter().map(|appended| appended.answered).min()
     }
 }
 
@@ -84,13 +97,15 @@ impl Awaited {
 pub(crate) struct Left {
     /// Everything that it had appended before this time was durable.
     until: u64,
+    /// Everything that was answered before this time was durable, if it may be answered before it is appended.
+    answered_until: u64,
     /// Whether it was among those that have everything.
     is_holder: bool,
 }
 
 impl Left {
     /// What a node has left before its first process has ended.
-    pub(crate) const NOTHING: Self = Self { until: 0, is_holder: false };
+    pub(crate) const NOTHING: Self = Self { until: 0, answered_until: 0, is_holder: false };
 }
 
 /// A time at which no node was left that ran, or no replica of some keys.
@@ -205,9 +220,11 @@ impl World {
     /// Notes what each lane of a node has appended, and how much of it is durable.
     pub(crate) fn note_unflushed(&mut self, node: usize) {
         let time = self.time;
-        for LaneHost { lane, unflushed, .. } in &mut self.nodes[node].lanes {
+        for lane in 0..self.nodes[node].lanes.len() {
+            let answered = self.answered_since(node, lane);
+            let LaneHost { lane, unflushed, .. } = &mut self.nodes[node].lanes[lane];
             if let Some(ends) = lane.log_ends() {
-                unflushed.note(time, ends);
+                unflushed.note(time, answered, ends);
             }
         }
     }
@@ -215,10 +232,13 @@ impl World {
     /// A process ends.
     pub(crate) fn note_left(&mut self, node: usize) {
         self.note_unflushed(node);
-        let since = self.nodes[node].lanes.iter().filter_map(|host| host.unflushed.since());
-        let until = since.min().unwrap_or(self.time);
+        let lanes = || self.nodes[node].lanes.iter().map(|host| &host.unflushed);
+        let until = lanes().filter_map(Unflushed::since).min().unwrap_or(self.time);
+        let unheard = (0..self.nodes[node].lanes.len()).map(|lane| self.answered_since(node, lane));
+        let answered = lanes().filter_map(Unflushed::answered_since).chain(unheard).min();
+        let answered_until = answered.unwrap_or(self.time);
         let is_holder = self.holders().contains(self.nodes[node].id);
-        self.nodes[node].left = Left { until, is_holder };
+        self.nodes[node].left = Left { until, answered_until, is_holder };
     }
 
     /// What is appended is asked of the disk within the interval, unless a request is under way before.
@@ -326,8 +346,8 @@ impl World {
             return true;
         };
         self.nodes.iter().all(|node| {
-            let since = node.lanes.iter().filter_map(|host| host.unflushed.since()).min();
-            let until = if node.up { since.unwrap_or(self.time) } else { node.left.until };
+            let since = node.lanes.iter().filter_map(|host| host.unflushed.answered_since()).min();
+            let until = if node.up { since.unwrap_or(self.time) } else { node.left.answered_until };
             outage.over.is_some_and(|over| until > over) || !outage.active.contains(node.id)
         })
     }
@@ -489,8 +509,11 @@ impl World {
             let index = |node: NodeId| outage.left[self.index(node)];
             group.into_iter().filter_map(index)
         };
-        let by_all = left().map(|left| left.until).min().unwrap_or(0);
         let is_of_quorums = matches!(keyspace.engine, EngineConfig::Meerkat(_));
+        // Under `sync` an answer waits for the disks of those that have decided.
+        let is_ahead = is_of_quorums && keyspace.durability == Durability::Async;
+        let until = |left: Left| if is_ahead { left.answered_until } else { left.until };
+        let by_all = left().map(until).min().unwrap_or(0);
         // A minority of disks may have nothing of what the others have decided.
         if is_of_quorums && !group.difference(outage.ruined).is_majority_of(group) {
             return 0;

@@ -14,6 +14,7 @@ use crate::losses::{Left, Unflushed};
 use crate::monotonic::Monotonic;
 use crate::trace::At;
 use crate::turns::DueTurns;
+use crate::untold::Untold;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
 /// The longest delay of the hint that the connections to a dead process are gone.
@@ -62,6 +63,8 @@ pub(crate) struct LaneHost {
     went_on_at: u64,
     /// When it has appended what may not be durable.
     pub(crate) unflushed: Unflushed,
+    /// What it has committed without all replicas knowing it.
+    pub(crate) untold: Untold,
     /// Events that it will find when it goes on.
     backlog: Vec<Event>,
     /// The turn was interrupted before its output left.
@@ -238,6 +241,7 @@ impl World {
                 stopped_until: None,
                 went_on_at: 0,
                 unflushed: Unflushed::default(),
+                untold: Untold::default(),
                 backlog: Vec::new(),
                 interrupted: false,
                 turns: 0,
