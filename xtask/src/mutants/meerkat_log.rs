@@ -293,6 +293,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_half_copied_since_a_view",
+        home: "meerkat",
+        guard: "a view that comes while a replica takes in what others have leaves it whole",
+        checks: &[LOSSES],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_survivor_takes_in_as_a_learner",
         home: "meerkat",
         guard: "a replica that has lived on takes in nothing older",

@@ -90,14 +90,26 @@ where
         self.reconcile(now, effects);
     }
 
-    /// Each view asks all of its replicas anew.
+    /// Each view asks all of its replicas anew. A member that has lived on, and was taking in what others have
+    /// when the view came, has what it had before.
     pub(crate) fn begin_reconciling(&mut self) {
+        let is_broken_off = self.takes_in && self.active && !self.doubts;
+        if is_broken_off && !mutant!("meerkat_half_copied_since_a_view") {
+            self.end_reconciling();
+        }
         self.unheard = NodeSet::EMPTY;
         self.takes_in = self.doubts;
         if self.doubts && self.active {
             self.copying = Copying::default();
             self.unheard = self.view.active().without(self.config.node);
         }
+    }
+
+    /// An active member has nothing left to take in. In a later life it had copied everything by the time when
+    /// it became active.
+    fn end_reconciling(&mut self) {
+        self.copying = Copying::default();
+        self.copying.done = self.life > 0;
     }
 
     /// Asks the next replica, or says that all have answered.
@@ -119,11 +131,7 @@ where
             return self.ask_donor(now, partitions, effects);
         }
         effects.probe("meerkat: takes in what its log has lost");
-        self.copying = Copying::default();
-        if self.life > 0 {
-            // It had copied everything when it became active.
-            self.copying.done = true;
-        }
+        self.end_reconciling();
         if self.config.lane.0 > 0 {
             let epoch = self.epoch();
             effects.mail(LaneId(0), Mail::Settled { epoch });

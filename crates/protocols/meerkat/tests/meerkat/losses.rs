@@ -1,6 +1,8 @@
 //! What becomes of a transaction that was answered and that the power takes away, while its coordinator
 //! lives: promises have not waited for the logs of its replicas.
 
+use std::cell::Cell;
+
 use quorate_harness::Logs;
 use quorate_machine::Event;
 use quorate_meerkat::Config;
@@ -287,6 +289,13 @@ fn a_log_that_nothing_has_waited_for_is_no_vote_beside_a_member_that_lives() {
 /// with their power, and takes in what they have kept: nothing of it is newer, whichever life has made the record.
 #[test]
 fn who_lives_on_in_a_second_life_takes_in_nothing_older() {
+    for is_broken_off in [false, true] {
+        live_on_in_a_second_life(is_broken_off);
+    }
+}
+
+/// Another view may come while it takes in what they have.
+fn live_on_in_a_second_life(is_broken_off: bool) {
     let mut cluster = lossy(3, |_| {});
     cluster.run(1, "write=k:u");
     cluster.run_for(Duration::from_secs(1));
@@ -311,6 +320,16 @@ fn who_lives_on_in_a_second_life_takes_in_nothing_older() {
     cluster.run_for(Duration::from_secs(2));
     cluster.restart(2, 104);
     cluster.set_role(2, Role::Shadow);
+    if is_broken_off {
+        let asked = Cell::new(false);
+        cluster.run_some(Duration::from_millis(200), |packet| {
+            let asks = packet.from.0 == 1 && packet.kind() == "compare";
+            asked.set(asked.get() || asks);
+            !asks
+        });
+        assert!(asked.get(), "node 1 takes in what the others have");
+        cluster.renew_view();
+    }
     cluster.run_for(Duration::from_secs(2));
     cluster.activate_shadows();
     cluster.assert_everywhere("k", Some("v"));
