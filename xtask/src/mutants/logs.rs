@@ -285,8 +285,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeus_shadow_goes_on",
         home: "zeus",
-        guard: "what a node that is not active has restored goes",
-        checks: &[Tests("zeus", "log::what_a_node_had_before")],
+        guard: "what a node that is not active has restored is set aside",
+        checks: &[Tests("zeus", "difference::who_restarts_copies")],
         in_gate: false,
     },
     Mutant {
@@ -489,7 +489,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "zeus_revived_rounds_begin_anew",
         home: "zeus",
         guard: "the rounds of a revived node are above those of keys whose owners are gone",
-        checks: &[ZEUS_POWER],
+        checks: &[Tests("zeus", "power::what_was_answered")],
         in_gate: false,
     },
     Mutant {

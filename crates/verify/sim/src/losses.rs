@@ -92,12 +92,12 @@ impl Awaited {
     }
 }
 
-/// What a node had when its process ended.
+/// What a node had when its process ended, or when others ended and it went on.
 #[derive(Clone, Copy)]
 pub(crate) struct Left {
-    /// Everything that it had appended before this time was durable.
+    /// It has kept everything that it had appended before this time.
     until: u64,
-    /// Everything that was answered before this time was durable, if it may be answered before it is appended.
+    /// It has kept everything that was answered before this time, if that may be answered before it is appended.
     answered_until: u64,
     /// Whether it was among those that have everything.
     is_holder: bool,
@@ -288,7 +288,11 @@ impl World {
         }
         let all = self.nodes.iter();
         let keeps = |node: &Node| active.contains(node.id) && !ruined.contains(node.id);
-        let left = all.map(|node| keeps(node).then_some(node.left)).collect();
+        let left = |(index, node): (usize, &Node)| match survivors.contains(node.id) {
+            true => self.has_in_memory(index),
+            false => node.left,
+        };
+        let left = all.enumerate().map(|it| keeps(it.1).then(|| left(it))).collect();
         let (in_doubt, lost_in_doubt) = (self.keyspaces_in_doubt(active), Vec::new());
         let (at, until) = (self.time, self.time);
         let over = survivors.is_empty().then_some(at);
@@ -316,6 +320,15 @@ impl World {
         lost.into_iter().for_each(|keyspace| self.awaited.lose(keyspace));
         self.outages.push(outage);
         self.losses_changed = true;
+    }
+
+    /// What a node has that goes on: all that it has heard of. It may lose its place in the view yet, so nobody
+    /// can count on what it alone has.
+    fn has_in_memory(&self, node: usize) -> Left {
+        let lanes = 0..self.nodes[node].lanes.len();
+        let answered = lanes.map(|lane| self.answered_since(node, lane)).min();
+        let answered_until = answered.unwrap_or(self.time);
+        Left { until: self.time, answered_until, is_holder: false }
     }
 
     /// The active members that have in memory what they had, and go on when these end.

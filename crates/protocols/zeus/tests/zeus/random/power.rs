@@ -265,6 +265,8 @@ fn what_was_answered_survives_the_loss_of_all_power() {
     sweep(30, Plan { nodes: 1, ..DURABLE });
     sweep(50, Plan { lost: 200, repeated: 200, ..DURABLE });
     sweep(50, Plan { nodes: 4, replicas: 2, trouble: 30, ..DURABLE });
+    // A revived node begins a round of a key of which another one remembers rounds.
+    super::run(714, DURABLE, &mut BTreeMap::new());
 }
 
 #[test]
