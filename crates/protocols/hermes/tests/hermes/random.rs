@@ -11,7 +11,7 @@ use quorate_harness::{Disorder, Logs};
 use quorate_hermes::{Config, Reads};
 use quorate_machine::{Access, Command as _, Outcome, Refusal, Rng};
 use quorate_rifl::{Call, LeaseId, Lost, Permit, Sessions};
-use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp};
 
 use crate::op::{Op, Reply, append, del, get, incr, set, set_nx, set_until, wipe};
 use crate::support::{Cluster, WALL};
@@ -137,6 +137,8 @@ struct Run {
     /// Whether a node has died after a loss of all power, before the others had what it alone had kept:
     /// then the interval may be lost of which the others had lost the end.
     died_in_doubt: bool,
+    /// The view behind the last loss of power.
+    lost_in: Epoch,
 }
 
 impl Run {
@@ -161,6 +163,7 @@ impl Run {
             flushed: BTreeMap::new(),
             losses: Vec::new(),
             died_in_doubt: false,
+            lost_in: Epoch(0),
         }
     }
 
@@ -366,8 +369,22 @@ impl Run {
         up.count() * 2 > usize::from(self.plan.nodes)
     }
 
+    /// Whether an active node may lack what another one has kept or has in memory: it is in doubt, or has not heard
+    /// of the view behind the last loss of power.
+    fn lacks(&self, node: u16) -> bool {
+        let host = &self.cluster.hosts[&node];
+        let is_unheard = || host.up && host.machine().epoch() < self.lost_in;
+        host.machine().is_in_doubt() || self.plan.logs == Logs::Async && is_unheard()
+    }
+
+    /// An active node is about to die: what it alone has the others lose.
+    fn note_death(&mut self) {
+        let active = self.cluster.view.active();
+        self.died_in_doubt |= active.into_iter().any(|node| self.lacks(node.0));
+    }
+
     fn end_process(&mut self, node: u16) {
-        self.died_in_doubt |= self.cluster.hosts[&node].machine().is_in_doubt();
+        self.note_death();
         if self.plan.has_logs() && (!self.plan.lives || self.rng.chance(1, 2)) {
             self.cluster.cut_power(node, &mut self.rng);
             self.dark.insert(node);
@@ -416,9 +433,7 @@ impl Run {
     /// of those that were active, with what its disk has kept; the others have their disks, or not.
     fn lose_power(&mut self) {
         let active: Vec<u16> = self.cluster.view.active().into_iter().map(|node| node.0).collect();
-        for node in &active {
-            self.died_in_doubt |= self.cluster.hosts[node].machine().is_in_doubt();
-        }
+        self.note_death();
         let sure = active[self.rng.below(active.len() as u64) as usize];
         let is_spared = self.plan.spares && self.cluster.hosts[&sure].up && self.rng.chance(3, 4);
         for node in (1..=self.plan.nodes).filter(|node| *node != sure || !is_spared) {
@@ -464,6 +479,7 @@ impl Run {
             self.losses.push(Loss { from, at: self.clock, all: false });
         }
         let view = self.cluster.decide(&roles);
+        self.lost_in = view.epoch;
         self.disorder.announce(&view);
     }
 
