@@ -40,6 +40,22 @@ type Read = (Option<(bool, Timestamp)>, Option<String>);
 /// What the transactions so far have written.
 type Written = BTreeMap<String, Option<String>>;
 
+/// Whether a value of a step's key has what the step writes, which names its transaction.
+fn is_named(step: &Step, value: &str) -> bool {
+    match step {
+        Step::Write(_, name) | Step::Put(_, name) | Step::Append(_, name) | Step::Push(_, name) => {
+            let name = name.trim_start_matches(',');
+            value.trim_start_matches('+').split(',').any(|other| other == name)
+        }
+        Step::Read(_) | Step::Del(_) | Step::Unless(_) => false,
+    }
+}
+
+/// Whether a value of a key names a transaction.
+pub(crate) fn names(txn: &Txn, key: &str, value: &str) -> bool {
+    txn.0.iter().any(|step| step.key() == key && is_named(step, value))
+}
+
 impl Attempt<'_> {
     /// The transactions that explain it, in their order: all the known ones, and as few others as
     /// will do.
@@ -67,16 +83,7 @@ impl Attempt<'_> {
 
     /// Whether what a transaction writes, which names it, was seen.
     fn shows(&self, txn: &Txn) -> bool {
-        txn.0.iter().any(|step| match step {
-            Step::Write(key, name)
-            | Step::Put(key, name)
-            | Step::Append(key, name)
-            | Step::Push(key, name) => {
-                let name = name.trim_start_matches(',');
-                self.evidence(key).any(|value| value.split(',').any(|other| other == name))
-            }
-            Step::Read(_) | Step::Del(_) | Step::Unless(_) => false,
-        })
+        txn.0.iter().any(|step| self.evidence(step.key()).any(|value| is_named(step, value)))
     }
 
     /// Whether an order that begins like this explains it, with so many more of the unknown ones.

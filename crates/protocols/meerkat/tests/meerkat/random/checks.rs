@@ -10,7 +10,7 @@ use quorate_meerkat::Isolation;
 use quorate_types::{Incarnation, Timestamp};
 
 use super::{Replayed, Run};
-use crate::replay::{Attempt, Known, State};
+use crate::replay::{Attempt, Known, State, names};
 use crate::txn::{Step, Txn};
 
 impl Run {
@@ -62,6 +62,17 @@ impl Run {
             .map(|(tag, asked)| (*tag, &asked.txn))
             .filter(|(tag, _)| is_unknown(tag))
             .collect();
+        // What is named by what an attempt has left has taken part in none before.
+        let mut named: BTreeMap<u64, Timestamp> = BTreeMap::new();
+        for stamp in &order {
+            for entry in ledger.sets_of(*stamp) {
+                let Some(Some(value)) = &entry.write else { continue };
+                let is_named = |(_, txn): &(&u64, &&Txn)| names(txn, &entry.key, value);
+                for (tag, _) in unknown.iter().filter(is_named) {
+                    named.entry(*tag).or_insert(*stamp);
+                }
+            }
+        }
         let mut state = State::new();
         for stamp in order {
             let mut writes: BTreeMap<String, Option<String>> = BTreeMap::new();
@@ -94,14 +105,23 @@ impl Run {
                 Outcome::Done(reply) => Known { tag: *tag, txn: &self.asked[tag].txn, reply },
                 other => panic!("op {tag} took effect and was answered {other:?}"),
             });
+            let may_share = |tag: &u64| named.get(tag).is_none_or(|first| *first <= stamp);
+            let unknown_here = unknown.iter().filter(|(tag, _)| may_share(tag));
             let attempt = Attempt {
                 before: &state,
                 known: known.collect(),
-                unknown: unknown.iter().map(|(tag, txn)| (*tag, *txn)).collect(),
+                unknown: unknown_here.map(|(tag, txn)| (*tag, *txn)).collect(),
                 writes,
             };
             let Some(order) = attempt.explain() else {
-                panic!("nothing explains {stamp:?}: {:?}", attempt.writes)
+                let known = attempt.known.iter().map(|known| (known.tag, known.txn, known.reply));
+                panic!(
+                    "nothing explains {stamp:?}: {:?} before, {:?} after, by {:?} and some of {:?}",
+                    attempt.before,
+                    attempt.writes,
+                    known.collect::<Vec<_>>(),
+                    attempt.unknown
+                )
             };
             // Each takes effect once.
             unknown.retain(|tag, _| !order.contains(tag));
