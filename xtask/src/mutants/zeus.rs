@@ -163,6 +163,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     mutant("zeus_stale_replay_silent", "a driver that is behind is told what is settled", false),
     mutant("zeus_owner_demotes_itself", "a request of the owner begins no round", false),
+    mutant(
+        "zeus_orphan_settled_without_clock",
+        "who owns a key by default writes above what the last owner has read",
+        true,
+    ),
     mutant("zeus_stuck_round_waits", "a round that is under way goes on in a new epoch", false),
     mutant(
         "zeus_ignores_dependency",

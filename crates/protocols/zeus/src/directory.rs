@@ -273,7 +273,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             }
             effects.probe("zeus: a driver is behind");
             let (round, owner) = (meta.round, meta.owner);
-            return effects.send(from, &Message::Val { key, round, owner });
+            let clock = self.clock_for(owner);
+            return effects.send(from, &Message::Val { key, round, owner, clock });
         }
         if at < meta.round {
             return effects.ignored("zeus: INV of a superseded round");
@@ -482,8 +483,15 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         }
         effects.probe("zeus: a round is settled without its requester");
         let owner = requester.member;
-        effects.broadcast(arbiters.without(node), &Message::Val { key, round: at, owner });
+        let val = Message::Val { key, round: at, owner, clock: self.clock_for(owner) };
+        effects.broadcast(arbiters.without(node), &val);
         self.settle(now, key, at, owner, effects);
+    }
+
+    /// The clock to tell of with a settled round: the default owner of what nobody owns by name writes above
+    /// all that has read it.
+    fn clock_for(&self, owner: MemberNumber) -> u64 {
+        if self.layout.node_of(owner).is_some() { 0 } else { self.clock }
     }
 
     /// A round is settled.

@@ -329,7 +329,12 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                     self.on_agreement_of_orphan(now, from, key, round, effects);
                 }
             }
-            Message::Val { key, round, owner } => self.on_val(now, key, round, owner, effects),
+            Message::Val { key, round, owner, clock } => {
+                if !mutant!("zeus_orphan_settled_without_clock") {
+                    self.observe(clock);
+                }
+                self.on_val(now, key, round, owner, effects);
+            }
             Message::Nack { key, sequence } => self.on_nack(now, key, sequence, effects),
             Message::Update(update) => self.on_update(now, from, update, effects),
             Message::Applied { coordinator, slots } if coordinator == self.layout.number => {

@@ -71,6 +71,9 @@ pub enum Message<'a> {
         round: Timestamp,
         /// The owner.
         owner: MemberNumber,
+        /// If that is gone, so that nobody owns the key by name, the sender's hybrid clock: above all that has read
+        /// the key. Otherwise 0, for the owner knows.
+        clock: u64,
     },
     /// Driver → requester: another round was first. Ask again.
     Nack {
@@ -238,11 +241,12 @@ impl<'a> Message<'a> {
                     write_content(writer, content);
                 }
             }
-            Self::Val { key, round, owner } => {
+            Self::Val { key, round, owner, clock } => {
                 writer.u8(VAL);
                 writer.bytes(key);
                 writer.timestamp(round);
                 writer.u32(owner.0);
+                writer.u64(clock);
             }
             Self::Nack { key, sequence } => {
                 writer.u8(NACK);
@@ -358,6 +362,7 @@ impl<'a> Message<'a> {
                 key: read_key(&mut reader)?,
                 round: reader.timestamp()?,
                 owner: read_member(&mut reader)?,
+                clock: reader.u64()?,
             },
             NACK => Self::Nack { key: read_key(&mut reader)?, sequence: reader.u64()? },
             UPDATE => Self::Update(Update::read(&mut reader)?),
@@ -510,7 +515,7 @@ mod tests {
         assert_eq!(Message::keys_ahead(&bytes).count(), 0);
         let (key, round, owner) = (b"key".as_slice(), Timestamp::ZERO, MemberNumber(2));
         bytes.clear();
-        Message::Val { key, round, owner }.encode(&mut Writer(&mut bytes));
+        Message::Val { key, round, owner, clock: 0 }.encode(&mut Writer(&mut bytes));
         assert!(Message::keys_ahead(&bytes).eq([key]));
         assert_eq!(Message::keys_ahead(&bytes[..7]).count(), 0);
     }

@@ -223,7 +223,8 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
             // It has taken the key, and the arbiter has not heard of it.
             let is_own = round == settled.round && settled.owner == self.layout.number;
             if is_own && from != self.layout.node {
-                effects.send(from, &Message::Val { key, round, owner: settled.owner });
+                let owner = settled.owner;
+                effects.send(from, &Message::Val { key, round, owner, clock: 0 });
             }
             return effects.ignored("zeus: ACK of a settled round");
         }

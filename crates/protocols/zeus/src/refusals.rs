@@ -47,7 +47,9 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
                 let newest = newest(round.version, requester, previous);
                 is_other(key).or_else(|| absurd(newest.max(version.version).max(clock)))
             }
-            Message::Val { key, round, .. } => is_other(key).or_else(|| absurd(round.version)),
+            Message::Val { key, round, clock, .. } => {
+                is_other(key).or_else(|| absurd(clock.max(round.version)))
+            }
             Message::Nack { key, .. } | Message::CopyKey { key } => is_other(key),
             Message::Update(update) => self.refuse_update(now, &update),
             Message::Applied { coordinator, slots } => {

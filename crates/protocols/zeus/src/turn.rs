@@ -93,7 +93,7 @@ impl<T: Table<Meta = Meta> + LaneShared, X: Command<Owned = X>> Zeus<T, X> {
         if !self.turn.taken.is_empty() {
             let owner = self.layout.number;
             for (key, &(round, to)) in self.turn.taken.sorted() {
-                effects.broadcast(to, &Message::Val { key, round, owner });
+                effects.broadcast(to, &Message::Val { key, round, owner, clock: 0 });
             }
             self.turn.taken.clear();
         }

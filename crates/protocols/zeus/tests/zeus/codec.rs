@@ -63,7 +63,8 @@ fn ownership_messages_are_pinned() {
     let copy = Some(Some(value(Some(UnixMillis(7)))));
     check(ack(copy), &golden(3, &[&head[..], &[expiring]].concat()));
     let owner = MemberNumber(2);
-    check(Message::Val { key, round, owner }, &golden(4, &[KEY, AT_BYTES, b"\x02\0\0\0"]));
+    let val = [KEY, AT_BYTES, b"\x02\0\0\0", b"\x09\0\0\0\0\0\0\0"];
+    check(Message::Val { key, round, owner, clock: 9 }, &golden(4, &val));
     check(Message::Nack { key, sequence: 3 }, &golden(5, &[KEY, b"\x03\0\0\0\0\0\0\0"]));
 }
 

@@ -48,7 +48,8 @@ fn no_clock_is_moved_by_years() {
     let lies = [
         Message::Req { key: b"y", requester, resumes: false },
         Message::Inv { key: b"y", round: at(9), requester, previous },
-        Message::Val { key: b"y", round: at(late), owner: MemberNumber(3) },
+        Message::Val { key: b"y", round: at(late), owner: MemberNumber(3), clock: 0 },
+        Message::Val { key: b"y", round: at(9), owner: MemberNumber(3), clock: late },
         Message::Recovered { clock: late, promised: 0, asks: false },
         Message::Recovered { clock: 0, promised: u64::MAX, asks: false },
         Message::Floor { step: FloorStep::Prepare, at: late, before: 0 },
@@ -91,7 +92,7 @@ fn nobody_speaks_of_transactions_of_others() {
 #[test]
 fn a_key_is_not_taken_from_its_owner() {
     let mut cluster = written();
-    let val = Message::Val { key: b"y", round: at(1 << 40), owner: MemberNumber(3) };
+    let val = Message::Val { key: b"y", round: at(1 << 40), owner: MemberNumber(3), clock: 0 };
     assert!(cluster.lie(3, 1, &val).is_some());
     assert_eq!(cluster.writers("y"), [1]);
     // Nor is what it has under way overwritten.

@@ -2,6 +2,7 @@
 //! transactions. With three nodes `y` belongs to 1, 2, 3 in this order, and `k` to 2, 3, 1; with four
 //! nodes and two replicas `d` belongs to 2, 3.
 
+use quorate_harness::Clock;
 use quorate_machine::{Content, Outcome, Record as _, Refusal, Table as _, ValueKind};
 use quorate_storage::Store;
 use quorate_types::{Duration, Epoch, MemberNumber, Role, Timestamp, WriterId, hash_key};
@@ -130,7 +131,7 @@ fn inv_larger_rejects_the_request_that_was_driven() {
 fn val_settles_the_round_that_it_names() {
     let mut cluster = written();
     cluster.tell(3, 2, &inv(at(100, 3), requester(3, 1)));
-    let val = |round| Message::Val { key: b"y", round, owner: MemberNumber(3) };
+    let val = |round| Message::Val { key: b"y", round, owner: MemberNumber(3), clock: 0 };
     cluster.tell(3, 2, &val(at(99, 3)));
     assert_eq!(cluster.meta(2, "y").state, OwnerState::Invalid);
     cluster.tell(3, 2, &val(at(100, 3)));
@@ -212,6 +213,30 @@ fn a_round_whose_requester_is_gone_is_settled_all_the_same() {
     assert_eq!((meta.state, meta.owner), (OwnerState::Valid, MemberNumber(2)));
     assert_eq!(cluster.writers("y"), [1], "the default owner");
     assert_eq!(cluster.probed("zeus: a round is settled without its requester"), 2);
+}
+
+/// Seed 286 of `copies_that_give_way_are_missed_by_nobody`: the last owner had read the key at a later time than
+/// that at which the default owner wrote it.
+#[test]
+fn the_default_owner_writes_above_what_has_read_the_key() {
+    let mut cluster = written();
+    cluster.submit(2, "append=y:2");
+    cluster.deliver_some(|packet| packet.is(0, 0, "inv"));
+    cluster.pool.clear();
+    cluster.expel(&[2]);
+    cluster.deliver_some(|packet| packet.kind() == "recovered");
+    cluster.set_clock(3, Clock { ahead: 5_000_000, ..Clock::default() });
+    let key = ["a", "b", "c", "d", "e", "f"].into_iter().find(|key| cluster.writers(key) == [3]);
+    cluster.submit(3, &format!("write={}:1", key.expect("a key of node 3")));
+    cluster.deliver_some(|packet| packet.is(3, 1, "inv") || (packet.from.0, packet.to.0) != (3, 1));
+    let vals = cluster.take(3, 1, "val");
+    let val = vals.first().expect("node 3 settles it");
+    let Message::Val { clock, .. } = val.message() else { panic!("it is a VAL") };
+    assert!(clock > cluster.now_at(1).unix.0, "node 3 is ahead");
+    cluster.inject(val);
+    cluster.pool.clear();
+    cluster.run(1, "append=y:3");
+    assert!(cluster.meta(1, "y").version.version > clock);
 }
 
 // --- requesters ----------------------------------------------------------------------------------
