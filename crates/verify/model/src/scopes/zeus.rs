@@ -264,7 +264,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "zeus-own-crash-requester",
             size: Size::Small,
-            states: Some(1_557),
+            states: Some(1_645),
             reaches: &["zeus: a round is settled without its requester"],
             run: |name, limits| explore(&crash(name, 2), limits),
         },
